@@ -1,0 +1,8 @@
+package boottime
+
+import "golang.org/x/sys/unix"
+
+const (
+	realtime  = unix.CLOCK_REALTIME
+	sinceBoot = unix.CLOCK_BOOTTIME
+)
