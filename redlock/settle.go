@@ -1,0 +1,148 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// undo releases l on every node. It answers with what each node said; nodes that could not be
+// asked, or where something of l may still turn up, are left to their settlers.
+// The caller's context plays no part: what was sent has to be undone in any case.
+func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
+	return ask(m, context.WithoutCancel(ctx), func(ctx context.Context, p *peer) (bool, error) {
+		deleted, err := p.release(ctx, l)
+		if !l.settled(p.index, deleted, err) {
+			p.settler.add(m, l)
+		}
+		return deleted, err
+	})
+}
+
+// release deletes the key of l if it holds l's token.
+func (p *peer) release(ctx context.Context, l *lease) (deleted bool, err error) {
+	v, err := p.run(ctx, releaseScript, false, []string{l.key}, l.token, releaseChannel(l.key))
+	return v == int64(1), err
+}
+
+// settler undoes, in the background, what could not be undone at once on its node. A SET may
+// reach a server long after its sender has given up; the settler asks again until the
+// node has confirmed, or until the key would have expired by itself.
+// Its one goroutine lives for as long as there is something to settle.
+type settler struct {
+	peer *peer
+
+	mu      sync.Mutex
+	debts   map[*lease]*debt
+	working bool // its goroutine is there
+}
+
+// debt is a lease that may still turn up on the node.
+type debt struct {
+	wait time.Duration // until it is looked for again
+	left time.Duration // of that
+}
+
+// pause is the time between two looks at the node.
+func (s *settler) pause() time.Duration { return max(s.peer.bound/2, time.Millisecond) }
+
+func (s *settler) add(m *Manager, l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.debts == nil {
+		s.debts = make(map[*lease]*debt)
+	}
+	if _, known := s.debts[l]; known {
+		return
+	}
+	s.debts[l] = &debt{wait: s.pause(), left: s.pause()}
+	if !s.working {
+		s.working = m.spawn(func() { s.work(m.ctx) })
+	}
+	if !s.working {
+		clear(s.debts) // closed: the keys are left to expire
+	}
+}
+
+// owes reports whether a lease of ours for key may still be on the node.
+func (s *settler) owes(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.debts {
+		if l.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *settler) work(ctx context.Context) {
+	for sleep(ctx, s.pause()) == nil {
+		for _, l := range s.due() {
+			if !s.settle(ctx, l) {
+				break // the node does not answer: the others would only wait as well
+			}
+		}
+		if s.done() {
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.working = false
+	clear(s.debts)
+}
+
+// due drops what has expired by itself, and returns what is to be looked for now.
+func (s *settler) due() (now []*lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l, d := range s.debts {
+		if l.expired(s.peer.index) {
+			delete(s.debts, l)
+		} else if d.left -= s.pause(); d.left <= 0 {
+			now = append(now, l)
+		}
+	}
+	return now
+}
+
+// settle asks the node once, and reports whether it answered.
+func (s *settler) settle(ctx context.Context, l *lease) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.peer.bound)
+	defer cancel()
+	deleted, err := s.peer.release(ctx, l)
+	if err != nil && !isReply(err) {
+		return false
+	}
+	clean := l.settled(s.peer.index, deleted, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if clean {
+		delete(s.debts, l)
+	} else if d := s.debts[l]; d != nil {
+		d.wait *= 2 // a node that answers has less and less to surprise us with
+		d.left = d.wait
+	}
+	return true
+}
+
+// done reports whether nothing is left; then the goroutine ends, and the next debt starts another.
+func (s *settler) done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.working = len(s.debts) > 0
+	return !s.working
+}
+
+// sleep waits for d, and returns ctx's error if that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

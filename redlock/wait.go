@@ -1,0 +1,196 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Lock waits for the lease until ctx ends. While somebody else holds it nothing is polled: Lock is woken by
+// the release, or by the end of the holder's TTL. Where subscriptions do not work (an ACL, a proxy) it
+// looks every RetryDelay instead. While too few nodes answer, it tries again every RetryDelay.
+//
+// It returns nil when the lease is held. If ctx ends the error is ctx's, and that of the last attempt. Errors
+// that waiting cannot cure are returned at once, as TryLock returns them.
+func (l *Lock) Lock(ctx context.Context) error {
+	return l.acquire(ctx, func() error {
+		err := l.attempt(ctx)
+		if err == nil || hopeless(err) {
+			return err
+		}
+		w := l.m.Watch(l.key)
+		defer w.Close()
+		w.subscribed(ctx)
+		for meetings := 0; ; meetings++ { // subscribed: from here on no release is missed
+			if err = l.attempt(ctx); err == nil || hopeless(err) {
+				return err
+			}
+			h, held, readErr := l.m.Holder(ctx, l.key)
+			var stop error
+			switch {
+			case readErr == nil && held:
+				meetings = 0
+				stop = w.Wait(ctx, h.TTL)
+			case readErr == nil: // contenders met, and nobody has it
+				stop = sleep(ctx, upTo(min(l.m.cfg.RetryDelay, 5*time.Millisecond<<min(meetings, 10))))
+			default:
+				stop = sleep(ctx, l.m.retryDelay())
+			}
+			if stop != nil {
+				return gaveUp(l.key, stop, err)
+			}
+		}
+	})
+}
+
+const (
+	// afterTTL is waited beyond a holder's TTL, because the key goes when its last millisecond
+	// is over. Many may wait for that moment: up to expiryJitter is added at random.
+	afterTTL     = 2 * time.Millisecond
+	expiryJitter = 8 * time.Millisecond
+
+	// releaseSpread is the time over which those who heard of a release on several nodes come back.
+	releaseSpread = 4 * time.Millisecond
+
+	// releaseGrace is the time for a release that was heard from one node to reach a majority.
+	releaseGrace = 10 * time.Millisecond
+)
+
+// Watch waits for a lease to become free. It is made by Manager.Watch, used by one goroutine, and must be closed.
+type Watch struct {
+	m       *Manager
+	channel string
+	wake    chan struct{} // holds a token when there is something new to look at
+
+	mu       sync.Mutex
+	live     map[int]bool // nodes that confirmed the subscription
+	released map[int]bool // nodes that told of a release since the last Wait
+	again    bool         // a subscription was renewed: a release may have been missed
+}
+
+// Watch begins to listen for releases of the lease at key, over one subscription connection per node that
+// all watches share. Close it when done.
+func (m *Manager) Watch(key string) *Watch {
+	w := &Watch{
+		m:        m,
+		channel:  releaseChannel(key),
+		wake:     make(chan struct{}, 1),
+		live:     make(map[int]bool),
+		released: make(map[int]bool),
+	}
+	for _, p := range m.peers {
+		p.listener.add(m, w)
+	}
+	return w
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	for _, p := range w.m.peers {
+		p.listener.remove(w)
+	}
+}
+
+// Wait returns nil when it is time to look at the lease again: a release was heard since the watch began or
+// since the last Wait returned; or ttl, the holder's, is over; or, where a majority of the nodes cannot be
+// listened to, after RetryDelay. It returns ctx's error if ctx ends first, and ErrClosed if the manager does.
+func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
+	timer := time.NewTimer(w.patience(ttl))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			w.forget()
+			return nil
+		case <-w.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.m.ctx.Done():
+			return ErrClosed
+		}
+		switch heard, enough := w.heard(); {
+		case enough:
+			w.forget()
+			return sleep(ctx, w.spread())
+		case heard:
+			timer.Reset(min(releaseGrace, w.patience(ttl)))
+		}
+	}
+}
+
+// patience is how long to wait if nothing is heard.
+func (w *Watch) patience(ttl time.Duration) time.Duration {
+	end := ttl
+	if ttl < MaxExpiry {
+		end += afterTTL + upTo(expiryJitter)
+	}
+	if !w.isLive() {
+		return min(end, w.m.retryDelay())
+	}
+	return end
+}
+
+func (w *Watch) spread() time.Duration {
+	if w.m.Mode() == ModeSingle {
+		return 0 // one server lets them in one by one
+	}
+	return upTo(releaseSpread)
+}
+
+// subscribed waits for a majority of the subscriptions, for OperationTimeout at most: without them Wait polls.
+func (w *Watch) subscribed(ctx context.Context) {
+	timer := time.NewTimer(w.m.cfg.OperationTimeout)
+	defer timer.Stop()
+	for !w.isLive() && w.m.canSubscribe() {
+		select {
+		case <-w.wake:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	w.forget()
+}
+
+// isLive reports whether enough nodes are listened to that no release can pass unheard: it takes a majority.
+func (w *Watch) isLive() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.live) >= w.m.Quorum()
+}
+
+// heard reports whether some node, and whether enough of them, told something new.
+func (w *Watch) heard() (some, enough bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.released) > 0, w.again || len(w.released) >= w.m.Quorum()
+}
+
+func (w *Watch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.released)
+	w.again = false
+}
+
+// onRelease is told by the listener of node i.
+func (w *Watch) onRelease(i int) { w.note(func() { w.released[i] = true }) }
+
+// onSubscribed is told by the listener of node i, again after every new connection.
+func (w *Watch) onSubscribed(i int) {
+	w.note(func() {
+		w.again = w.again || w.live[i]
+		w.live[i] = true
+	})
+}
+
+func (w *Watch) note(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
