@@ -67,8 +67,11 @@ func (e *QuorumError) Error() string {
 		fmt.Fprintf(&b, ": %v", e.cause)
 	}
 	fmt.Fprintf(&b, ": %d succeeded, %d required", e.Succeeded, e.Required)
-	if e.refused > 0 {
-		fmt.Fprintf(&b, ", %d refused", e.refused)
+	switch {
+	case e.refused > 0 && e.Operation == "acquire":
+		fmt.Fprintf(&b, ", held by somebody else on %d", e.refused)
+	case e.refused > 0:
+		fmt.Fprintf(&b, ", no longer there on %d", e.refused)
 	}
 	for _, i := range sortedKeys(e.NodeErrors) {
 		fmt.Fprintf(&b, "; node %d: %v", i, e.NodeErrors[i])
@@ -107,6 +110,32 @@ var errUnexpectedReply = errors.New("the node's reply is not of the expected for
 
 // errOwnLeftover explains a refusal that may be due to ourselves.
 var errOwnLeftover = errors.New("an earlier attempt of this process may still hold the key there; it is being undone")
+
+// withoutToken keeps a token out of an error: a server may quote the arguments of a command that
+// it rejects, and cut them short.
+func withoutToken(err error, value string) error {
+	if err == nil {
+		return nil
+	}
+	token := value[:min(len(value), tokenLength)]
+	for n := len(token); n >= tokenLength/4; n-- {
+		if !strings.Contains(err.Error(), token[:n]) {
+			continue
+		}
+		text := strings.ReplaceAll(err.Error(), token[:n], "(token)")
+		if isReply(err) {
+			return replyError(text)
+		}
+		return errors.New(text)
+	}
+	return err
+}
+
+// replyError is an answer of the server whose text has been changed.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
 
 // notExecuted reports whether err proves that the node did not, and never will, execute
 // the command. Any other error leaves it open: the reply may have been lost on its way.

@@ -146,10 +146,10 @@ func TestWhatAnErrorProves(t *testing.T) {
 		{errNotSent, true, false},
 		{redis.ErrPoolTimeout, true, false},
 		{wrongType{}, true, true},
-		{reply("NOAUTH Authentication required."), true, true},
-		{reply("LOADING Redis is loading the dataset in memory"), true, false},
-		{reply("READONLY You can't write against a read only replica."), true, false},
-		{reply(badCounter + " the counter is odd"), true, true},
+		{replyError("NOAUTH Authentication required."), true, true},
+		{replyError("LOADING Redis is loading the dataset in memory"), true, false},
+		{replyError("READONLY You can't write against a read only replica."), true, false},
+		{replyError(badCounter + " the counter is odd"), true, true},
 	} {
 		if notExecuted(c.err) != c.notExecuted || permanent(c.err) != c.permanent {
 			t.Errorf("%v: notExecuted %v, permanent %v; want %v, %v", c.err,
@@ -158,7 +158,15 @@ func TestWhatAnErrorProves(t *testing.T) {
 	}
 }
 
-type reply string
-
-func (r reply) Error() string { return string(r) }
-func (reply) RedisError()     {}
+func TestATokenIsTakenOutOfWhatAServerSays(t *testing.T) {
+	token := newToken()
+	for _, quoted := range []string{token, token[:12]} { // servers cut long arguments
+		err := withoutToken(replyError("ERR unknown command 'EVALSHA', with args beginning with: '"+quoted+"'"), token+":7:meta")
+		if !isReply(err) || strings.Contains(err.Error(), quoted) || !strings.Contains(err.Error(), "unknown command") {
+			t.Errorf("error is %q", err)
+		}
+	}
+	if err := withoutToken(errLost, token); err != errLost {
+		t.Errorf("an error without a token became %v", err)
+	}
+}

@@ -81,36 +81,41 @@ func (p *peer) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // setNX is the plain acquisition: SET key value NX PX ttl, sent at most once.
-func (p *peer) setNX(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
+func (p *peer) setNX(ctx context.Context, key, value string, ttl time.Duration) (ok bool, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer leave()
-	node, ok := p.node.(processor)
-	if !ok {
-		return p.node.SetNX(ctx, key, value, ttl).Result()
+	node, isProcessor := p.node.(processor)
+	if !isProcessor {
+		ok, err = p.node.SetNX(ctx, key, value, ttl).Result()
+		return ok, withoutToken(err, value)
 	}
 	cmd := onceBool{redis.NewBoolCmd(ctx, "SET", key, value, "NX", "PX", milliseconds(ttl))}
 	_ = node.Process(ctx, cmd) // the command carries the error
-	return cmd.Result()
+	ok, err = cmd.Result()
+	return ok, withoutToken(err, value)
 }
 
-// run executes a script by its digest, and sends its text where that is not known.
-// It is sent at most once when once says so; otherwise the client may repeat it.
-func (p *peer) run(ctx context.Context, s *script, once bool, keys []string, args ...any) (any, error) {
+// run executes a script by its digest, and sends its text where that is not known. If there are arguments, the
+// first is a token. It is sent at most once when once says so; otherwise the client may repeat it.
+func (p *peer) run(ctx context.Context, s *script, once bool, keys []string, args ...any) (v any, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	node, ok := p.node.(processor)
-	if !ok {
-		return p.node.Eval(ctx, s.text, keys, args...).Result()
+	if node, ok := p.node.(processor); ok {
+		v, err = process(ctx, node, once, "EVALSHA", s.digest, keys, args)
+		if hasCode(err, "NOSCRIPT") {
+			v, err = process(ctx, node, once, "EVAL", s.text, keys, args)
+		}
+	} else {
+		v, err = p.node.Eval(ctx, s.text, keys, args...).Result()
 	}
-	v, err := process(ctx, node, once, "EVALSHA", s.digest, keys, args)
-	if hasCode(err, "NOSCRIPT") {
-		return process(ctx, node, once, "EVAL", s.text, keys, args)
+	if len(args) > 0 {
+		err = withoutToken(err, fmt.Sprint(args[0]))
 	}
 	return v, err
 }

@@ -67,14 +67,14 @@ func (l *Lock) renew(ctx context.Context, t *term, ttl, patience time.Duration) 
 		return failed("extend", l.key, ctx.Err())
 	}
 	for {
-		v, outcome := l.renewOnce(ctx, t, ttl)
+		v, outcome := l.renewOnce(ctx, t, ttl, patience)
 		switch {
 		case outcome == granted:
 			return nil
 		case v == nil: // over before it was sent
 			return failed("extend", l.key, l.stateOf(t).cause())
 		case outcome == unknown && l.age(t) < patience:
-			if sleep(ctx, l.pause()) != nil {
+			if sleep(ctx, min(l.pause(), patience-l.age(t))) != nil {
 				return l.stillHeld(t, v)
 			}
 		default:
@@ -84,13 +84,17 @@ func (l *Lock) renew(ctx context.Context, t *term, ttl, patience time.Duration) 
 }
 
 // renewOnce sends one renewal to every node. It is bounded by the validity that the lease has, not by
-// the one that it would get.
-func (l *Lock) renewOnce(ctx context.Context, t *term, ttl time.Duration) (*votes, verdict) {
+// the one that it would get, and by what is left of the patience.
+func (l *Lock) renewOnce(ctx context.Context, t *term, ttl, patience time.Duration) (*votes, verdict) {
 	m, factor := l.m, l.m.cfg.DriftFactor
 	from := boottime.Now() // before the first send
 	left := l.shorten(t, validity(ttl, 0, factor))
 	if left <= 0 {
 		return nil, unknown
+	}
+	within := min(left, m.cfg.OperationTimeout)
+	if rest := patience - l.age(t); rest > 0 {
+		within = min(within, rest)
 	}
 
 	v := m.newVotes()
@@ -98,7 +102,7 @@ func (l *Lock) renewOnce(ctx context.Context, t *term, ttl time.Duration) (*vote
 	var gone []int
 	t.lease.renews(ttl)
 	ph := ask(m, ctx, func(ctx context.Context, p *peer) (bool, error) { return p.renew(ctx, t.lease, ttl) })
-	err := ph.collect(ctx, left, func(a answer[bool]) bool {
+	err := ph.collect(ctx, within, func(a answer[bool]) bool {
 		if a.err == nil && a.value {
 			sure = append(sure, t.lease.surely(a.node, ttl))
 		} else if a.err == nil {
@@ -112,7 +116,7 @@ func (l *Lock) renewOnce(ctx context.Context, t *term, ttl time.Duration) (*vote
 		}
 	}
 	if err == nil {
-		err = noAnswer(min(left, m.cfg.OperationTimeout))
+		err = noAnswer(within)
 	}
 	verdict := v.close(err)
 	if verdict != granted {

@@ -12,16 +12,22 @@ import (
 func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
 	return ask(m, context.WithoutCancel(ctx), func(ctx context.Context, p *peer) (bool, error) {
 		deleted, err := p.release(ctx, l)
+		lostReply := err != nil && !notExecuted(err)
+		if lostReply {
+			deleted, err = p.release(ctx, l)
+		}
 		if !l.settled(p.index, deleted, err) {
 			p.settler.add(m, l)
 		}
-		return deleted, err
+		// Gone at the second look: then it was the first that deleted it.
+		return deleted || lostReply && err == nil, err
 	})
 }
 
-// release deletes the key of l if it holds l's token.
+// release deletes the key of l if it holds l's token. It is sent at most once: repeated by the client, a
+// release whose reply was lost would seem to have found nothing.
 func (p *peer) release(ctx context.Context, l *lease) (deleted bool, err error) {
-	v, err := p.run(ctx, releaseScript, false, []string{l.key}, l.token, releaseChannel(l.key))
+	v, err := p.run(ctx, releaseScript, true, []string{l.key}, l.token, releaseChannel(l.key))
 	return v == int64(1), err
 }
 
