@@ -8,9 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pingInterval is how often an idle subscription is probed. A dead one costs no more than the time to
-// the end of a TTL: waiters look then in any case.
-const pingInterval = time.Minute
+const (
+	// pingInterval is how often an idle subscription is probed. A dead one costs no more than the time to
+	// the end of a TTL: waiters look then in any case.
+	pingInterval = time.Minute
+
+	// reconnectPause is the time after a subscription that could not be made.
+	reconnectPause = 200 * time.Millisecond
+)
 
 // listener is the one subscription connection to a node, shared by all watches. Its goroutine lives for as
 // long as there are any: it brings the channels that are subscribed to in line with those that are watched.
@@ -20,7 +25,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	watches map[string]map[*Watch]struct{} // by channel
-	joined  map[string]bool                // channels that the server has confirmed
+	joined  map[string]bool                // channels asked for on this connection; true: the server has confirmed
 	working bool
 }
 
@@ -81,76 +86,135 @@ func (ls *listener) wakeUp() {
 	}
 }
 
-// work owns the connection.
+// work makes one connection after the other, until nothing is watched any more.
 func (ls *listener) work(ctx context.Context, node subscriber) {
+	for !ls.idle(ctx) {
+		confirmed := ls.connect(ctx, node)
+		ls.disconnected()
+		if !confirmed {
+			_ = sleep(ctx, reconnectPause)
+		}
+	}
+}
+
+// idle reports whether the goroutine can end; then the next watch starts another.
+func (ls *listener) idle(ctx context.Context) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.working = len(ls.watches) > 0 && ctx.Err() == nil
+	return !ls.working
+}
+
+// noReconnect is given to the client where it would otherwise make a new connection by itself, and hold its
+// lock for as long as that takes: dialling fails at once.
+var noReconnect = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// connect keeps one connection for as long as it lasts and is needed, and reports whether it came about.
+func (ls *listener) connect(ctx context.Context, node subscriber) (confirmed bool) {
 	sub := node.Subscribe(ctx)
+	var receiver sync.WaitGroup
+	messages, ended := make(chan any), make(chan struct{})
+	defer receiver.Wait()
+	defer close(ended)
 	defer sub.Close()
-	var messages <-chan any
-	subscribed := make(map[string]bool)
-	for {
+
+	join, _ := ls.changes()
+	if err := sub.Subscribe(ctx, join...); err != nil || len(join) == 0 {
+		return false
+	}
+	receiver.Go(func() { receive(sub, messages, ended) })
+	ping := time.NewTicker(pingInterval)
+	defer ping.Stop()
+	for quiet := false; ; {
 		select {
 		case <-ls.kick:
-			join, leave, idle := ls.changes(subscribed)
-			if idle {
-				return
-			}
-			// The client remembers the channels, and subscribes again when an error broke the connection.
+			join, leave := ls.changes()
 			if len(join) > 0 {
-				_ = sub.Subscribe(ctx, join...)
+				_ = sub.Subscribe(noReconnect, join...) // an error ends the connection, and so the receiver
 			}
 			if len(leave) > 0 {
-				_ = sub.Unsubscribe(ctx, leave...)
+				_ = sub.Unsubscribe(noReconnect, leave...)
 			}
-			if messages == nil {
-				messages = sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingInterval))
+			if ls.unwatched() {
+				return confirmed
 			}
 		case msg, ok := <-messages:
 			if !ok {
-				messages = nil
+				return confirmed
 			}
-			ls.hear(msg)
+			quiet = false
+			confirmed = ls.hear(msg) || confirmed
+		case <-ping.C:
+			if quiet {
+				return confirmed // not even the last ping was answered
+			}
+			quiet = true
+			_ = sub.Ping(noReconnect)
 		case <-ctx.Done():
-			ls.stop()
+			return confirmed
+		}
+	}
+}
+
+// receive hands over what the server says, until the connection breaks.
+func receive(sub *redis.PubSub, messages chan<- any, ended <-chan struct{}) {
+	defer close(messages)
+	for {
+		msg, err := sub.Receive(noReconnect)
+		if err != nil && !isReply(err) {
+			return
+		}
+		select {
+		case messages <- msg:
+		case <-ended:
 			return
 		}
 	}
 }
 
-// changes brings subscribed up to date and returns what that takes. When nothing is watched any more the
-// goroutine is told to end; the next watch starts another.
-func (ls *listener) changes(subscribed map[string]bool) (join, leave []string, idle bool) {
+func (ls *listener) unwatched() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(ls.watches) == 0 {
-		ls.working = false
-		clear(ls.joined)
-		return nil, nil, true
-	}
+	return len(ls.watches) == 0
+}
+
+// changes returns what brings the subscriptions in line with the watches, and notes that it is being done.
+func (ls *listener) changes() (join, leave []string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	for c := range ls.watches {
-		if !subscribed[c] {
-			subscribed[c] = true
+		if _, asked := ls.joined[c]; !asked {
+			ls.joined[c] = false
 			join = append(join, c)
 		}
 	}
-	for c := range subscribed {
+	for c := range ls.joined {
 		if ls.watches[c] == nil {
-			delete(subscribed, c)
 			delete(ls.joined, c)
 			leave = append(leave, c)
 		}
 	}
-	return join, leave, false
+	return join, leave
 }
 
-func (ls *listener) stop() {
+// disconnected notes that nothing is heard any more.
+func (ls *listener) disconnected() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.working = false
 	clear(ls.joined)
+	for _, ws := range ls.watches {
+		for w := range ws {
+			w.onDisconnected(ls.peer.index)
+		}
+	}
 }
 
-// hear passes on what the connection says.
-func (ls *listener) hear(msg any) {
+// hear passes on what the connection says, and reports whether it confirms a subscription.
+func (ls *listener) hear(msg any) (confirmed bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	switch msg := msg.(type) {
@@ -159,12 +223,14 @@ func (ls *listener) hear(msg any) {
 			w.onRelease(ls.peer.index)
 		}
 	case *redis.Subscription:
-		if msg.Kind != "subscribe" || ls.watches[msg.Channel] == nil {
-			return
+		if _, asked := ls.joined[msg.Channel]; !asked || msg.Kind != "subscribe" {
+			return false
 		}
 		ls.joined[msg.Channel] = true
 		for w := range ls.watches[msg.Channel] {
 			w.onSubscribed(ls.peer.index)
 		}
+		return true
 	}
+	return false
 }

@@ -190,6 +190,12 @@ func (m *Manager) Mode() Mode {
 // Quorum returns how many nodes must agree.
 func (m *Manager) Quorum() int { return quorumOf(len(m.peers)) }
 
+// Validity returns how long a lease of the given TTL can be relied on, from the moment before it was asked for:
+// the TTL less the clock drift that is allowed for. It is negative for a TTL that is too short.
+func (m *Manager) Validity(ttl time.Duration) time.Duration {
+	return validity(ttl, 0, m.cfg.DriftFactor)
+}
+
 // NewLock returns a handle for leases at key. It does no I/O; a bad key or option is reported
 // by the first TryLock or Lock. A handle holds at most one lease at a time.
 func (m *Manager) NewLock(key string, opts ...LockOption) *Lock {

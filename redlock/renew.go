@@ -66,16 +66,23 @@ func (l *Lock) renew(ctx context.Context, t *term, ttl, patience time.Duration) 
 	case <-ctx.Done():
 		return failed("extend", l.key, ctx.Err())
 	}
+	var last *votes // of an attempt that too few nodes answered
 	for {
 		v, outcome := l.renewOnce(ctx, t, ttl, patience)
 		switch {
 		case outcome == granted:
 			return nil
+		case v == nil && last != nil: // over before it could be repeated
+			return last.error("extend", l.key, l.stateOf(t).cause())
 		case v == nil: // over before it was sent
 			return failed("extend", l.key, l.stateOf(t).cause())
 		case outcome == unknown && l.age(t) < patience:
+			last = v
 			if sleep(ctx, min(l.pause(), patience-l.age(t))) != nil {
 				return l.stillHeld(t, v)
+			}
+			if l.age(t) >= patience {
+				return l.lose(ctx, t, v)
 			}
 		default:
 			return l.lose(ctx, t, v)

@@ -58,6 +58,10 @@ const (
 
 // Watch waits for a lease to become free. It is made by Manager.Watch, used by one goroutine, and must be closed.
 type Watch struct {
+	// Poll is how often, plus up to half of it at random, Wait returns where releases cannot be heard.
+	// Manager.Watch sets it to the RetryDelay; another, positive value must be set before the first Wait.
+	Poll time.Duration
+
 	m       *Manager
 	channel string
 	wake    chan struct{} // holds a token when there is something new to look at
@@ -65,13 +69,14 @@ type Watch struct {
 	mu       sync.Mutex
 	live     map[int]bool // nodes that confirmed the subscription
 	released map[int]bool // nodes that told of a release since the last Wait
-	again    bool         // a subscription was renewed: a release may have been missed
+	again    bool         // a subscription was made or renewed: a release may have been missed
 }
 
 // Watch begins to listen for releases of the lease at key, over one subscription connection per node that
 // all watches share. Close it when done.
 func (m *Manager) Watch(key string) *Watch {
 	w := &Watch{
+		Poll:     m.cfg.RetryDelay,
 		m:        m,
 		channel:  releaseChannel(key),
 		wake:     make(chan struct{}, 1),
@@ -81,6 +86,7 @@ func (m *Manager) Watch(key string) *Watch {
 	for _, p := range m.peers {
 		p.listener.add(m, w)
 	}
+	w.forget() // whatever is subscribed to already: nobody has looked yet, so nothing was missed
 	return w
 }
 
@@ -91,11 +97,13 @@ func (w *Watch) Close() {
 	}
 }
 
-// Wait returns nil when it is time to look at the lease again: a release was heard since the watch began or
-// since the last Wait returned; or ttl, the holder's, is over; or, where a majority of the nodes cannot be
-// listened to, after RetryDelay. It returns ctx's error if ctx ends first, and ErrClosed if the manager does.
+// Wait returns nil when it is time to look at the lease again: a release was heard, or may have passed unheard,
+// since the watch began or since the last Wait returned; or ttl, the holder's, is over; or, where a majority of
+// the nodes cannot be listened to, after Poll. It returns ctx's error if ctx ends first, and ErrClosed if the
+// manager does.
 func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
-	timer := time.NewTimer(w.patience(ttl))
+	end := time.Now().Add(min(ttl, MaxExpiry) + afterTTL + upTo(expiryJitter))
+	timer := time.NewTimer(w.patience(end))
 	defer timer.Stop()
 	for {
 		select {
@@ -113,21 +121,19 @@ func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
 			w.forget()
 			return sleep(ctx, w.spread())
 		case heard:
-			timer.Reset(min(releaseGrace, w.patience(ttl)))
+			timer.Reset(min(releaseGrace, w.patience(end)))
+		default:
+			timer.Reset(w.patience(end)) // a connection came, or went
 		}
 	}
 }
 
 // patience is how long to wait if nothing is heard.
-func (w *Watch) patience(ttl time.Duration) time.Duration {
-	end := ttl
-	if ttl < MaxExpiry {
-		end += afterTTL + upTo(expiryJitter)
+func (w *Watch) patience(end time.Time) time.Duration {
+	if w.isLive() {
+		return time.Until(end)
 	}
-	if !w.isLive() {
-		return min(end, w.m.retryDelay())
-	}
-	return end
+	return min(time.Until(end), jittered(w.Poll))
 }
 
 func (w *Watch) spread() time.Duration {
@@ -177,13 +183,18 @@ func (w *Watch) forget() {
 // onRelease is told by the listener of node i.
 func (w *Watch) onRelease(i int) { w.note(func() { w.released[i] = true }) }
 
-// onSubscribed is told by the listener of node i, again after every new connection.
+// onSubscribed is told by the listener of node i, again after every new connection. With the one that completes a
+// majority comes the question what was missed before.
 func (w *Watch) onSubscribed(i int) {
 	w.note(func() {
-		w.again = w.again || w.live[i]
+		before := len(w.live)
 		w.live[i] = true
+		w.again = w.again || before < w.m.Quorum() && len(w.live) == w.m.Quorum()
 	})
 }
+
+// onDisconnected is told by the listener of node i.
+func (w *Watch) onDisconnected(i int) { w.note(func() { delete(w.live, i) }) }
 
 func (w *Watch) note(change func()) {
 	w.mu.Lock()
