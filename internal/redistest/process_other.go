@@ -2,6 +2,13 @@
 
 package redistest
 
-import "os/exec"
+import (
+	"os/exec"
+	"time"
+)
 
+// dieWithParent does nothing: a server outlives a test binary that is killed.
 func dieWithParent(*exec.Cmd) {}
+
+// awaitStopped gives the signal time to be delivered.
+func awaitStopped(int) { time.Sleep(20 * time.Millisecond) }

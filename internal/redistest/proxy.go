@@ -1,251 +1,205 @@
 package redistest
 
 import (
-	"bytes"
+	"context"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Direction of traffic through a proxy.
+// Direction is that of the traffic which a Proxy disturbs.
 type Direction int
 
+// The directions of traffic: of commands, of replies, and either.
 const (
 	ToServer Direction = 1 << iota
 	ToClient
 	Both = ToServer | ToClient
 )
 
-// Proxy is a TCP proxy between a client and a server that can hold, delay, lose and cut what passes. It is safe
-// for concurrent use. Everything applies to the connections that there are and to those to come.
+// Proxy is a TCP proxy between clients and one server, that breaks the network at a test's command. Traffic passes
+// in chunks, which are what one read returns, up to 64 KiB: a command that a client sends on its own is one. What
+// disturbs a direction does so on all connections, also on those opened later.
+//
+// Where a chunk is looked for by a part of it, know that go-redis sends its own commands when it connects (hello,
+// client setinfo), and names of commands in lower case: the name of a key is the safest mark.
+//
+// A client that closes its connection does not take back what it has sent: it arrives once it is released, and the
+// end of the connection after it. Its methods are safe for concurrent use.
 type Proxy struct {
-	target   string
-	listener net.Listener
-	wg       sync.WaitGroup
+	target string
+	ln     net.Listener
+	ctx    context.Context // until the test ends
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the acceptor and the links
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	conns    map[*proxied]struct{}
-	held     Direction
-	dropped  Direction
-	delay    map[Direction]time.Duration
-	holdOn   map[Direction][]byte // a connection is held from the chunk on that contains this
-	cutOn    []byte               // a command that contains this gets no reply, and the connection breaks; once
-	refusing bool
-	closed   bool
+	mu      sync.Mutex
+	lanes   [2]lane // of ToServer and ToClient
+	links   map[*link]struct{}
+	refuse  bool
+	silence bool
+	cutOn   []string
 }
 
-// proxied is one connection.
-type proxied struct {
-	client, server net.Conn
-	held           Direction // by HoldMatching
-	mute           bool      // by CutOnReply: the next reply is lost, and the connection with it
-	once           sync.Once
+// lane is what happens to one direction. Proxy.mu guards it.
+type lane struct {
+	hold   bool
+	drop   bool
+	delay  time.Duration
+	holdOn []string
 }
 
-// NewProxy starts a proxy in front of target, which ends with the test.
+// NewProxy starts a proxy in front of the server at target. It ends with the test, and cuts what is open then.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("cannot listen for a proxy of %s: %v", target, err)
 	}
-	p := &Proxy{
-		target:   target,
-		listener: l,
-		conns:    make(map[*proxied]struct{}),
-		delay:    make(map[Direction]time.Duration),
-		holdOn:   make(map[Direction][]byte),
-	}
-	p.changed = sync.NewCond(&p.mu)
+	p := &Proxy{target: target, ln: ln, links: make(map[*link]struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.accept)
-	tb.Cleanup(p.close)
+	tb.Cleanup(p.end)
 	return p
 }
 
-// Addr returns the address that clients connect to.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+// Addr returns the host:port at which the server is reached through the proxy.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// Hold keeps what is sent in these directions, in order, until Release.
-func (p *Proxy) Hold(d Direction) { p.change(func() { p.held |= d }) }
+// Hold keeps, in order, what is sent in dir from now on, until Release.
+func (p *Proxy) Hold(dir Direction) { p.set(dir, func(l *lane) { l.hold = true }) }
 
-// HoldMatching keeps, until Release, what is sent in this direction on any connection from the first chunk on
-// that contains text; other connections are not held.
-func (p *Proxy) HoldMatching(d Direction, text string) {
-	p.change(func() { p.holdOn[d] = []byte(text) })
+// HoldMatching holds single connections in dir, until Release: each one from the first chunk on that contains
+// substr. Other connections, and the other direction, go on.
+func (p *Proxy) HoldMatching(dir Direction, substr string) {
+	p.set(dir, func(l *lane) { l.holdOn = append(l.holdOn, substr) })
 }
 
-// Drop loses what is sent in these directions, until Release.
-func (p *Proxy) Drop(d Direction) { p.change(func() { p.dropped |= d }) }
+// Drop loses what is sent in dir until Release. Connections stay open, and when they are closed the other side
+// learns of it after Release only.
+func (p *Proxy) Drop(dir Direction) { p.set(dir, func(l *lane) { l.drop = true }) }
 
-// Delay lets every chunk take d longer; 0 ends that.
-func (p *Proxy) Delay(dir Direction, d time.Duration) { p.change(func() { p.delay[dir] = d }) }
+// Delay has each chunk sent in dir arrive d later, in order. 0 ends that for what is sent from then on.
+func (p *Proxy) Delay(dir Direction, d time.Duration) {
+	p.set(dir, func(l *lane) { l.delay = d })
+}
 
-// Release ends Hold, HoldMatching and Drop: what was held is delivered.
-func (p *Proxy) Release(d Direction) {
-	p.change(func() {
-		p.held &^= d
-		p.dropped &^= d
-		for dir := range p.holdOn {
-			if dir&d != 0 {
-				delete(p.holdOn, dir)
+// Release ends Hold, HoldMatching and Drop in dir, and what SilenceNew holds: what was held goes on in order.
+func (p *Proxy) Release(dir Direction) {
+	p.set(dir, func(l *lane) {
+		*l = lane{delay: l.delay}
+		for k := range p.links {
+			for _, q := range k.pipes {
+				if q.lane == l {
+					q.release()
+				}
 			}
-		}
-		for c := range p.conns {
-			c.held &^= d
 		}
 	})
 }
 
-// CutOnReply has the next command that contains text executed, its reply lost, and its connection cut.
-func (p *Proxy) CutOnReply(text string) { p.change(func() { p.cutOn = []byte(text) }) }
+// Held returns how many bytes wait in dir, held or delayed, so that a test can wait until there are some.
+func (p *Proxy) Held(dir Direction) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		for i, q := range l.pipes {
+			if dir&directionOf(i) != 0 {
+				n += q.size()
+			}
+		}
+	}
+	return n
+}
 
-// Cut breaks all connections.
+// CutOnReply has, once for each call, a chunk that contains substr reach the server, and its answer not the client:
+// the next chunk from the server on that connection is lost and the connection cut.
+func (p *Proxy) CutOnReply(substr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutOn = append(p.cutOn, substr)
+}
+
+// Cut resets all connections on both sides at once; what is held on them is lost.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
-		c.close()
-	}
-	p.changed.Broadcast()
+	p.cut()
 }
 
-// Refuse breaks all connections, and every new one at once.
+// Refuse is Cut, with new connections reset at once until Accept.
 func (p *Proxy) Refuse() {
-	p.change(func() { p.refusing = true })
-	p.Cut()
-}
-
-// Accept ends Refuse.
-func (p *Proxy) Accept() { p.change(func() { p.refusing = false }) }
-
-func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f()
-	p.changed.Broadcast()
+	p.refuse = true
+	p.cut()
 }
 
-func (p *Proxy) close() {
-	_ = p.listener.Close()
-	p.change(func() { p.closed = true })
-	p.Cut()
+// SilenceNew has connections opened from now on accepted and held in both directions, as by a firewall that knows
+// the old ones only. Accept ends that for later connections, Release for those that are held.
+func (p *Proxy) SilenceNew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silence = true
+}
+
+// Accept ends Refuse and SilenceNew.
+func (p *Proxy) Accept() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse, p.silence = false, false
+}
+
+// set changes the lanes of dir, with p.mu held.
+func (p *Proxy) set(dir Direction, change func(*lane)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.lanes {
+		if dir&directionOf(i) != 0 {
+			change(&p.lanes[i])
+		}
+	}
+}
+
+// directionOf returns the direction of the i-th lane, or pipe.
+func directionOf(i int) Direction { return ToServer << i }
+
+// cut cuts all links. p.mu is held.
+func (p *Proxy) cut() {
+	for l := range p.links {
+		l.cut()
+	}
+}
+
+// end is what the test's cleanup does. It does not wait for anything that is held or delayed.
+func (p *Proxy) end() {
+	p.Refuse()
+	p.cancel()
+	_ = p.ln.Close()
 	p.wg.Wait()
 }
 
 func (p *Proxy) accept() {
 	for {
-		client, err := p.listener.Accept()
+		conn, err := p.ln.Accept()
 		if err != nil {
 			return
 		}
-		p.wg.Go(func() { p.serve(client) })
-	}
-}
-
-func (p *Proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	c := &proxied{client: client, server: server}
-	p.mu.Lock()
-	refused := p.refusing || p.closed
-	if !refused {
-		p.conns[c] = struct{}{}
-	}
-	p.mu.Unlock()
-	if refused {
-		c.close()
-		return
-	}
-	var relays sync.WaitGroup
-	relays.Go(func() { p.relay(c, ToServer) })
-	relays.Go(func() { p.relay(c, ToClient) })
-	relays.Wait()
-	p.mu.Lock()
-	delete(p.conns, c)
-	p.mu.Unlock()
-}
-
-// close breaks the connection on both sides, with a reset where the system does that.
-func (c *proxied) close() {
-	c.once.Do(func() {
-		for _, conn := range []net.Conn{c.client, c.server} {
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0)
-			}
-			_ = conn.Close()
-		}
-	})
-}
-
-// chunk is what was read at once.
-type chunk struct {
-	at    time.Time
-	bytes []byte
-}
-
-// relay passes on one direction. Reading goes on while delivery is held, so that a client never notices by a full
-// buffer. What the client has sent is delivered also when it has closed the connection meanwhile.
-func (p *Proxy) relay(c *proxied, d Direction) {
-	from, to := c.client, c.server
-	if d == ToClient {
-		from, to = c.server, c.client
-	}
-	queue := make(chan chunk, 4096)
-	p.wg.Go(func() {
-		defer close(queue)
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := from.Read(buf)
-			if n > 0 {
-				queue <- chunk{time.Now(), bytes.Clone(buf[:n])}
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
-	deliverable := true
-	for ch := range queue { // also what came before the connection ended
-		if !p.pass(c, d, ch) || !deliverable {
-			continue
-		}
-		if _, err := to.Write(ch.bytes); err != nil {
-			deliverable = false
-			if d == ToServer {
-				c.close() // the client must notice; that a client is gone does not undo what it has sent
-			}
+		if l := p.newLink(conn.(*net.TCPConn)); l != nil {
+			p.wg.Go(l.run)
 		}
 	}
-	c.close()
 }
 
-// pass waits until a chunk may go on, and reports whether it does.
-func (p *Proxy) pass(c *proxied, d Direction, ch chunk) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if text := p.holdOn[d]; text != nil && bytes.Contains(ch.bytes, text) {
-		c.held |= d
-	}
-	if wait := p.delay[d]; wait > 0 {
-		p.mu.Unlock()
-		time.Sleep(time.Until(ch.at.Add(wait)))
-		p.mu.Lock()
-	}
-	for (p.held|c.held)&d != 0 && !p.closed {
-		p.changed.Wait()
-	}
-	if d == ToClient && c.mute {
-		c.close()
+// takeCut tells whether CutOnReply waits for this chunk, and uses it up. p.mu is held.
+func (p *Proxy) takeCut(chunk []byte) bool {
+	i := slices.IndexFunc(p.cutOn, func(substr string) bool { return strings.Contains(string(chunk), substr) })
+	if i < 0 {
 		return false
 	}
-	if d == ToServer && p.cutOn != nil && bytes.Contains(ch.bytes, p.cutOn) {
-		p.cutOn = nil
-		c.mute = true
-	}
-	return p.dropped&d == 0 && !p.closed
+	p.cutOn = slices.Delete(p.cutOn, i, i+1)
+	return true
 }
