@@ -2,8 +2,12 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Holder is what a majority of the nodes knows about who holds a lease.
@@ -69,14 +73,91 @@ func (p *peer) read(ctx context.Context, key string) (reading, error) {
 	}
 	value, _ := pair[0].(string)
 	ms, _ := pair[1].(int64)
+	return reading{value, ttlOf(ms)}, nil
+}
+
+// ttlLeft returns for how long a majority of the nodes has something at key, as far as they answer. It is the
+// cheapest look at a lease: one PTTL on every node.
+func (m *Manager) ttlLeft(ctx context.Context, key string) time.Duration {
+	var left []time.Duration
+	ph := ask(m, ctx, func(ctx context.Context, p *peer) (time.Duration, error) { return p.ttl(ctx, key) })
+	_ = ph.collect(ctx, m.cfg.OperationTimeout, func(a answer[time.Duration]) bool {
+		if a.err == nil && a.value > 0 {
+			left = append(left, a.value)
+		}
+		return len(left) >= m.Quorum()
+	})
+	return atQuorum(left, len(m.peers))
+}
+
+func (p *peer) ttl(ctx context.Context, key string) (time.Duration, error) {
+	node, ok := p.node.(processor)
+	if !ok {
+		r, err := p.read(ctx, key)
+		return r.ttl, err
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	cmd := redis.NewIntCmd(ctx, "PTTL", key)
+	_ = node.Process(ctx, cmd)
+	ms, err := cmd.Result()
+	return ttlOf(ms), err
+}
+
+// ttlOf turns what PTTL says into a duration: 0 for no key, MaxTTL for a key that does not expire.
+func ttlOf(ms int64) time.Duration {
 	switch ms {
 	case -2:
-		return reading{}, nil
+		return 0
 	case -1:
-		return reading{value, MaxTTL}, nil
+		return MaxTTL
 	default:
-		return reading{value, max(time.Duration(ms)*time.Millisecond, 1)}, nil
+		return max(time.Duration(ms)*time.Millisecond, 1)
 	}
+}
+
+// LastToken returns the fencing token that was last drawn from the counter at counterKey; 0 if none ever was. It
+// needs a single Redis: a Redlock Manager answers ErrFencingUnsupported.
+func (m *Manager) LastToken(ctx context.Context, counterKey string) (uint64, error) {
+	if counterKey == "" {
+		return 0, invalid("counterKey", `""`, "the counter needs a key")
+	}
+	if m.Mode() == ModeRedlock {
+		return 0, failed("read", counterKey, ErrFencingUnsupported)
+	}
+	if err := m.usable(ctx); err != nil {
+		return 0, failed("read", counterKey, err)
+	}
+	v := m.newVotes()
+	var last uint64
+	ph := ask(m, ctx, func(ctx context.Context, p *peer) (uint64, error) { return p.counter(ctx, counterKey) })
+	err := ph.collect(ctx, m.cfg.OperationTimeout, func(a answer[uint64]) bool {
+		last = a.value
+		v.count(a.node, true, a.err)
+		return true
+	})
+	if err != nil {
+		return 0, failed("read", counterKey, err)
+	}
+	if v.close(noAnswer(m.cfg.OperationTimeout)) != granted {
+		return 0, v.error("read", counterKey, ErrInconclusive)
+	}
+	return last, nil
+}
+
+func (p *peer) counter(ctx context.Context, key string) (uint64, error) {
+	r, err := p.read(ctx, key)
+	if err != nil || r.ttl == 0 {
+		return 0, err
+	}
+	last, err := strconv.ParseUint(r.value, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the counter holds no whole number: %w", err)
+	}
+	return last, nil
 }
 
 // sight puts the readings of the nodes together.
