@@ -76,18 +76,32 @@ func (p *peer) read(ctx context.Context, key string) (reading, error) {
 	return reading{value, ttlOf(ms)}, nil
 }
 
-// ttlLeft returns for how long a majority of the nodes has something at key, as far as they answer. It is the
-// cheapest look at a lease: one PTTL on every node.
-func (m *Manager) ttlLeft(ctx context.Context, key string) time.Duration {
+// TTL returns for how long a majority of the nodes will have something at key if it is not renewed; 0 if they do not
+// have it. It is the cheapest look at a lease, one PTTL on every node, and cannot tell who holds it. With
+// too few answers it returns a *QuorumError that is ErrInconclusive.
+func (m *Manager) TTL(ctx context.Context, key string) (time.Duration, error) {
+	if key == "" {
+		return 0, invalid("key", `""`, "a lease needs a name")
+	}
+	if err := m.usable(ctx); err != nil {
+		return 0, failed("read", key, err)
+	}
+	v := m.newVotes()
 	var left []time.Duration
 	ph := ask(m, ctx, func(ctx context.Context, p *peer) (time.Duration, error) { return p.ttl(ctx, key) })
-	_ = ph.collect(ctx, m.cfg.OperationTimeout, func(a answer[time.Duration]) bool {
+	err := ph.collect(ctx, m.cfg.OperationTimeout, func(a answer[time.Duration]) bool {
 		if a.err == nil && a.value > 0 {
 			left = append(left, a.value)
 		}
-		return len(left) >= m.Quorum()
+		return v.count(a.node, a.value > 0, a.err) != undecided
 	})
-	return atQuorum(left, len(m.peers))
+	if err != nil {
+		return 0, failed("read", key, err)
+	}
+	if v.close(noAnswer(m.cfg.OperationTimeout)) == unknown {
+		return 0, v.error("read", key, ErrInconclusive)
+	}
+	return atQuorum(left, v.nodes), nil
 }
 
 func (p *peer) ttl(ctx context.Context, key string) (time.Duration, error) {

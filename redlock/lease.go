@@ -137,9 +137,17 @@ func (l *lease) surely(i int, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// settled notes the answer of node i to a release, and reports whether nothing of this
-// lease can turn up there any more.
-func (l *lease) settled(i int, deleted bool, err error) bool {
+// open reports whether a write that creates the key on node i may still be executed.
+func (l *lease) open(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.traces[i].creating
+}
+
+// settled notes the answer of node i to a release, and reports whether nothing of this lease can turn up there
+// any more. A release that found nothing proves that only if no write was open when it was sent: the write may
+// have been executed after it, though its answer came first.
+func (l *lease) settled(i int, wasOpen, deleted bool, err error) bool {
 	if err != nil && !isWrongType(err) {
 		return false
 	}
@@ -148,7 +156,7 @@ func (l *lease) settled(i int, deleted bool, err error) bool {
 	if deleted {
 		l.traces[i].creating = false // it has been executed: that is what was deleted
 	}
-	return !l.traces[i].creating
+	return deleted || !wasOpen
 }
 
 // expired reports whether whatever was sent to node i is gone by itself.

@@ -89,10 +89,21 @@ func TestALeaseIsSettledWhenNothingOfItCanTurnUp(t *testing.T) {
 			if c.sent && c.outcome != errPending {
 				l.created(0, c.outcome)
 			}
-			if got := l.settled(0, c.deleted, c.release); got != c.want {
+			if got := l.settled(0, l.open(0), c.deleted, c.release); got != c.want {
 				t.Fatalf("settled = %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// The answers of a SET and of the release that was sent after it may come in another order than they were given.
+func TestAReleaseThatFoundNothingSaysNothingOfAnOpenWrite(t *testing.T) {
+	l := newLease("k", 1)
+	l.creates(0, time.Second)
+	wasOpen := l.open(0) // the release is sent, and executed
+	l.created(0, nil)    // the write is executed after it, and answered first
+	if l.settled(0, wasOpen, false, nil) {
+		t.Fatal("the lease counts as settled, and its key is on the node")
 	}
 }
 
@@ -112,7 +123,7 @@ func TestOnlyOneCreatingWriteIsOpenAtATime(t *testing.T) {
 	if l.creates(0, time.Second) {
 		t.Fatal("a second write while the fate of the first is open: which one a release deleted could not be told")
 	}
-	l.settled(0, true, nil)
+	l.settled(0, true, true, nil)
 	if !l.creates(0, time.Second) {
 		t.Fatal("the first has been found: a second must be allowed")
 	}

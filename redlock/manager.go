@@ -215,13 +215,27 @@ func (m *Manager) NewLock(key string, opts ...LockOption) *Lock {
 // Close ends the manager's background work: renewals, waiting Locks, and the undoing of what
 // unreachable nodes may still hold. Leases that are held are left to expire; their Locks tell the
 // loss in time. The clients stay open: they belong to the caller. Close may be called again.
+//
+// It waits for commands that are under way, for twice the OperationTimeout at most, and returns an error if a client
+// is then still waiting for a node.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
 	m.cancel()
-	m.work.Wait()
-	return nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.work.Wait()
+	}()
+	timer := time.NewTimer(2 * m.cfg.OperationTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("redlock: closing: after %v a client is still waiting for a node that does not answer", 2*m.cfg.OperationTimeout)
+	}
 }
 
 // usable returns the reason why an operation need not begin, if there is one.

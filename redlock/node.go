@@ -22,9 +22,9 @@ import (
 // Process, to run scripts by their digest and to send a command without the client's silent
 // repetition, and Subscribe, to be woken by a release.
 //
-// Of a *redis.Client a copy is used whose read and write timeouts do not exceed the
-// OperationTimeout (redis.Client.WithTimeout; the connection pool is shared). Hooks must
-// therefore be added to a client before it is given to a Manager. Clients are never closed here.
+// Clients are used as they are, with their hooks, limits and timeouts, and are never closed here. No operation waits
+// longer than the OperationTimeout, but a command that a client goes on waiting for keeps a goroutine and one of
+// a few places that its node has for commands: give clients a ReadTimeout, or ContextTimeoutEnabled.
 type Node interface {
 	SetNX(ctx context.Context, key string, value any, expiration time.Duration) *redis.BoolCmd
 	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
@@ -40,7 +40,7 @@ type subscriber interface {
 
 // laneWidth is how many commands may be under way to one node. It bounds the goroutines
 // that a silent node can hold, whatever timeouts its client has.
-const laneWidth = 64
+const laneWidth = 16
 
 // peer is a node as the manager sees it.
 type peer struct {
@@ -53,14 +53,6 @@ type peer struct {
 }
 
 func newPeer(index int, node Node, bound time.Duration) *peer {
-	if c, ok := node.(*redis.Client); ok {
-		// Options has the effective values: a timeout <= 0 means none.
-		timeout := bound
-		if t := c.Options().ReadTimeout; t > 0 {
-			timeout = min(timeout, t)
-		}
-		node = c.WithTimeout(timeout)
-	}
 	p := &peer{node: node, index: index, bound: bound, lane: make(chan struct{}, laneWidth)}
 	p.settler.peer = p
 	p.listener = newListener(p)

@@ -11,12 +11,12 @@ import (
 // The caller's context plays no part: what was sent has to be undone in any case.
 func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
 	return ask(m, context.WithoutCancel(ctx), func(ctx context.Context, p *peer) (bool, error) {
-		deleted, err := p.release(ctx, l)
+		deleted, clean, err := p.release(ctx, l)
 		lostReply := err != nil && !notExecuted(err)
 		if lostReply {
-			deleted, err = p.release(ctx, l)
+			deleted, clean, err = p.release(ctx, l)
 		}
-		if !l.settled(p.index, deleted, err) {
+		if !clean {
 			p.settler.add(m, l)
 		}
 		// Gone at the second look: then it was the first that deleted it.
@@ -24,11 +24,13 @@ func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
 	})
 }
 
-// release deletes the key of l if it holds l's token. It is sent at most once: repeated by the client, a
-// release whose reply was lost would seem to have found nothing.
-func (p *peer) release(ctx context.Context, l *lease) (deleted bool, err error) {
+// release deletes the key of l if it holds l's token, and reports whether nothing of l can turn up any more. It is sent at
+// most once: repeated by the client, a release whose reply was lost would seem to have found nothing.
+func (p *peer) release(ctx context.Context, l *lease) (deleted, clean bool, err error) {
+	open := l.open(p.index)
 	v, err := p.run(ctx, releaseScript, true, []string{l.key}, l.token, releaseChannel(l.key))
-	return v == int64(1), err
+	deleted = v == int64(1)
+	return deleted, l.settled(p.index, open, deleted, err), err
 }
 
 // settler undoes, in the background, what could not be undone at once on its node. A SET may
@@ -63,7 +65,7 @@ func (s *settler) add(m *Manager, l *lease) {
 	}
 	s.debts[l] = &debt{wait: s.pause(), left: s.pause()}
 	if !s.working {
-		s.working = m.spawn(func() { s.work(m.ctx) })
+		s.working = m.spawn(func() { s.work(m) })
 	}
 	if !s.working {
 		clear(s.debts) // closed: the keys are left to expire
@@ -82,10 +84,10 @@ func (s *settler) owes(key string) bool {
 	return false
 }
 
-func (s *settler) work(ctx context.Context) {
-	for sleep(ctx, s.pause()) == nil {
+func (s *settler) work(m *Manager) {
+	for sleep(m.ctx, s.pause()) == nil {
 		for _, l := range s.due() {
-			if !s.settle(ctx, l) {
+			if !s.settle(m, l) {
 				break // the node does not answer: the others would only wait as well
 			}
 		}
@@ -113,24 +115,36 @@ func (s *settler) due() (now []*lease) {
 	return now
 }
 
-// settle asks the node once, and reports whether it answered.
-func (s *settler) settle(ctx context.Context, l *lease) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.peer.bound)
+// settle asks the node once, and reports whether it answered within the OperationTimeout.
+func (s *settler) settle(m *Manager, l *lease) bool {
+	ctx, cancel := context.WithTimeout(m.ctx, s.peer.bound)
 	defer cancel()
-	deleted, err := s.peer.release(ctx, l)
-	if err != nil && !isReply(err) {
+	answered := make(chan bool, 1)
+	m.spawn(func() { // a client may wait for longer than we do
+		_, clean, err := s.peer.release(ctx, l)
+		if ok := err == nil || isReply(err); ok {
+			s.note(l, clean)
+			answered <- ok
+		}
+	})
+	select {
+	case ok := <-answered:
+		return ok
+	case <-ctx.Done():
 		return false
 	}
-	clean := l.settled(s.peer.index, deleted, err)
+}
+
+// note strikes out a debt, or puts it off: a node that answers has less and less to surprise us with.
+func (s *settler) note(l *lease, clean bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if clean {
 		delete(s.debts, l)
 	} else if d := s.debts[l]; d != nil {
-		d.wait *= 2 // a node that answers has less and less to surprise us with
+		d.wait *= 2
 		d.left = d.wait
 	}
-	return true
 }
 
 // done reports whether nothing is left; then the goroutine ends, and the next debt starts another.

@@ -63,7 +63,6 @@ type Watch struct {
 	Poll time.Duration
 
 	m       *Manager
-	key     string
 	channel string
 	wake    chan struct{} // holds a token when there is something new to look at
 
@@ -79,7 +78,6 @@ func (m *Manager) Watch(key string) *Watch {
 	w := &Watch{
 		Poll:     m.cfg.RetryDelay,
 		m:        m,
-		key:      key,
 		channel:  releaseChannel(key),
 		wake:     make(chan struct{}, 1),
 		live:     make(map[int]bool),
@@ -100,8 +98,8 @@ func (w *Watch) Close() {
 }
 
 // Wait returns nil when it is time to look at the lease again: a release was heard, or may have passed unheard,
-// since the watch began or since the last Wait returned; or ttl, the holder's, is over and was not renewed; or, where
-// a majority of the nodes cannot be listened to, after Poll. It returns ctx's error if ctx ends first, and ErrClosed if the
+// since the watch began or since the last Wait returned; or ttl, the holder's, is over; or, where a majority of
+// the nodes cannot be listened to, after Poll. It returns ctx's error if ctx ends first, and ErrClosed if the
 // manager does.
 func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
 	end := time.Now().Add(min(ttl, MaxExpiry) + afterTTL + upTo(expiryJitter))
@@ -110,14 +108,8 @@ func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
 	for {
 		select {
 		case <-timer.C:
-			left := w.m.ttlLeft(ctx, w.key)
-			if left <= 0 || !w.isLive() {
-				w.forget()
-				return nil
-			}
-			end = time.Now().Add(left + afterTTL + upTo(expiryJitter)) // it was renewed
-			timer.Reset(w.patience(end))
-			continue
+			w.forget()
+			return nil
 		case <-w.wake:
 		case <-ctx.Done():
 			return ctx.Err()
