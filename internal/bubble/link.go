@@ -115,14 +115,16 @@ func (l *Link) change(f func()) {
 var errCut = errors.New("connection refused: the link is cut")
 
 func (l *Link) dial(context.Context) (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cut {
-		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: errCut}
-	}
+	// Before the lock: the server may be busy telling somebody something that our relays must read.
 	server, err := l.server.Dial()
 	if err != nil {
 		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		_ = server.Close()
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: errCut}
 	}
 	theirs, ours := net.Pipe()
 	c := &conn{client: ours, server: server}
