@@ -70,14 +70,18 @@ func (l *Lock) attempt(ctx context.Context) error {
 		ls.creates(i, ttl)
 	}
 
+	valid := validity(ttl, 0, m.cfg.DriftFactor)
 	v, fence := m.newVotes(), uint64(0)
 	from := boottime.Now() // before the first send
 	ph := ask(m, ctx, func(ctx context.Context, p *peer) (grant, error) {
 		g, err := l.acquireOn(ctx, p, ls, floor)
 		ls.created(p.index, err)
+		if err == nil && !g.ok && p.sendsOnce() {
+			ls.wasDenied(p.index)
+		}
 		return g, err
 	})
-	err = ph.collect(ctx, validity(ttl, 0, m.cfg.DriftFactor), func(a answer[grant]) bool {
+	err = ph.collect(ctx, valid, func(a answer[grant]) bool {
 		fence = max(fence, a.value.fence)
 		return v.count(a.node, a.value.ok, a.err) != undecided
 	})
@@ -95,11 +99,14 @@ func (l *Lock) attempt(ctx context.Context) error {
 		value: encodeValue(ls.token, fence, l.opts.metadata, l.opts.bare()),
 		fence: fence,
 		from:  from,
-		valid: validity(ttl, 0, m.cfg.DriftFactor),
+		valid: valid,
 	}
 	if verdict == granted && l.begin(t) {
-		m.cfg.Logger.V(1).Info("Lease acquired", "key", l.key, "fencingToken", fence, "validity", t.valid)
+		m.cfg.Logger.V(1).Info("Lease acquired", "key", l.key, "fencingToken", fence, "validity", valid)
 		return nil
+	}
+	if verdict == refused {
+		ls.hush()
 	}
 	l.retreat(ctx, ls, v)
 	return v.error("acquire", l.key, ErrNotAcquired)
@@ -164,14 +171,17 @@ func (l *Lock) retreat(ctx context.Context, ls *lease, v *votes) {
 		if !awaited[a.node] {
 			return false
 		}
-		if v.errs[a.node] == nil && permanent(a.err) {
+		switch {
+		case v.errs[a.node] == nil && permanent(a.err):
 			v.errs[a.node] = a.err // such as a key of another type, which a SET NX does not tell
+		case v.denied[a.node] && a.err == nil && a.value:
+			v.recant(a.node, errOwnKey)
 		}
 		waiting--
 		return waiting == 0
 	})
 	for i, p := range l.m.peers {
-		if v.errs[i] == nil && p.settler.owes(l.key) {
+		if v.denied[i] && p.settler.owes(l.key) {
 			v.errs[i] = errOwnLeftover
 		}
 	}

@@ -108,6 +108,9 @@ func noAnswer(bound time.Duration) error {
 
 var errUnexpectedReply = errors.New("the node's reply is not of the expected form")
 
+// errOwnKey explains a refusal by ourselves: a client without Process repeats a command whose reply was lost.
+var errOwnKey = errors.New("it said no, but had the key from this very attempt: an earlier reply was lost")
+
 // errOwnLeftover explains a refusal that may be due to ourselves.
 var errOwnLeftover = errors.New("an earlier attempt of this process may still hold the key there; it is being undone")
 

@@ -64,11 +64,13 @@ type lease struct {
 
 	mu     sync.Mutex
 	traces []trace // by node
+	secret bool    // nobody is to be told of its release
 }
 
 // trace is what a lease may have left on one node.
 type trace struct {
 	creating bool             // a write that creates the key is under way, or of unknown fate
+	denied   bool             // it was answered, and created nothing
 	expiry   boottime.Instant // when whatever was sent so far has surely expired
 	shortest time.Duration    // smallest TTL among renewals of unknown fate; 0: none
 }
@@ -85,7 +87,7 @@ func (l *lease) creates(i int, ttl time.Duration) bool {
 	if l.traces[i].creating {
 		return false
 	}
-	l.traces[i].creating = true
+	l.traces[i].creating, l.traces[i].denied = true, false
 	l.extendTrace(i, ttl)
 	return true
 }
@@ -97,6 +99,20 @@ func (l *lease) created(i int, err error) {
 		defer l.mu.Unlock()
 		l.traces[i].creating = false
 	}
+}
+
+// wasDenied notes that node i answered that write with no, sent once as it was: there is nothing.
+func (l *lease) wasDenied(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.traces[i].denied = true
+}
+
+// maybeOn reports whether the key may be on node i by the doing of this lease.
+func (l *lease) maybeOn(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.traces[i].denied
 }
 
 // renews notes, before it is sent, a renewal on every node.
@@ -135,6 +151,25 @@ func (l *lease) surely(i int, ttl time.Duration) time.Duration {
 		return min(ttl, s)
 	}
 	return ttl
+}
+
+// hush has the release of a lease that never came about pass unheard. A majority refused it, so nobody waits for
+// it; but those who wait for the holder would be woken, try where the holder is missing, undo that, and so wake
+// each other without end.
+func (l *lease) hush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.secret = true
+}
+
+// channel returns where the release is told, "" for nowhere.
+func (l *lease) channel() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.secret {
+		return ""
+	}
+	return releaseChannel(l.key)
 }
 
 // open reports whether a write that creates the key on node i may still be executed.

@@ -42,7 +42,7 @@ func newListener(p *peer) *listener {
 func (m *Manager) canSubscribe() bool {
 	able := 0
 	for _, p := range m.peers {
-		if _, ok := p.node.(subscriber); ok {
+		if _, ok := p.subscriber(); ok {
 			able++
 		}
 	}
@@ -50,7 +50,7 @@ func (m *Manager) canSubscribe() bool {
 }
 
 func (ls *listener) add(m *Manager, w *Watch) {
-	node, ok := ls.peer.node.(subscriber)
+	node, ok := ls.peer.subscriber()
 	if !ok {
 		return
 	}
@@ -115,17 +115,17 @@ var noReconnect = func() context.Context {
 
 // connect keeps one connection for as long as it lasts and is needed, and reports whether it came about.
 func (ls *listener) connect(ctx context.Context, node subscriber) (confirmed bool) {
-	sub := node.Subscribe(ctx)
+	join, _ := ls.changes()
+	sub := subscribe(ctx, node, join)
+	if sub == nil {
+		return false
+	}
 	var receiver sync.WaitGroup
 	messages, ended := make(chan any), make(chan struct{})
 	defer receiver.Wait()
 	defer close(ended)
 	defer sub.Close()
 
-	join, _ := ls.changes()
-	if err := sub.Subscribe(ctx, join...); err != nil || len(join) == 0 {
-		return false
-	}
 	receiver.Go(func() { receive(sub, messages, ended) })
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
@@ -158,6 +158,19 @@ func (ls *listener) connect(ctx context.Context, node subscriber) (confirmed boo
 			return confirmed
 		}
 	}
+}
+
+// subscribe returns a subscription to channels, or nil. One that could not be made ends at the first look at it.
+func subscribe(ctx context.Context, node subscriber, channels []string) (sub *redis.PubSub) {
+	if len(channels) == 0 {
+		return nil
+	}
+	defer func() {
+		if recover() != nil { // which a Ring behind another client does when all its shards are down
+			sub = nil
+		}
+	}()
+	return node.Subscribe(ctx, channels...)
 }
 
 // receive hands over what the server says, until the connection breaks.

@@ -38,6 +38,15 @@ type subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
+// subscriber returns how to be told of releases. A Ring may have the channel on another shard than the lease.
+func (p *peer) subscriber() (subscriber, bool) {
+	if _, ok := p.node.(*redis.Ring); ok {
+		return nil, false
+	}
+	s, ok := p.node.(subscriber)
+	return s, ok
+}
+
 // laneWidth is how many commands may be under way to one node. It bounds the goroutines
 // that a silent node can hold, whatever timeouts its client has.
 const laneWidth = 16
@@ -70,6 +79,12 @@ func (p *peer) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
+}
+
+// sendsOnce reports whether the client can be kept from repeating a command by itself.
+func (p *peer) sendsOnce() bool {
+	_, ok := p.node.(processor)
+	return ok
 }
 
 // setNX is the plain acquisition: SET key value NX PX ttl, sent at most once.

@@ -67,6 +67,7 @@ func (ph *phase[T]) collect(ctx context.Context, within time.Duration, take func
 type votes struct {
 	tally
 	answered []bool
+	denied   []bool // by nodes that executed the command and said no
 	errs     map[int]error
 }
 
@@ -74,6 +75,7 @@ func (m *Manager) newVotes() *votes {
 	return &votes{
 		tally:    tally{nodes: len(m.peers)},
 		answered: make([]bool, len(m.peers)),
+		denied:   make([]bool, len(m.peers)),
 		errs:     make(map[int]error),
 	}
 }
@@ -89,8 +91,17 @@ func (v *votes) count(node int, yes bool, err error) verdict {
 		v.granted++
 	default:
 		v.refused++
+		v.denied[node] = true
 	}
 	return v.verdict()
+}
+
+// recant turns a node's no into a failure: it turned out to mean something else.
+func (v *votes) recant(node int, why error) {
+	v.denied[node] = false
+	v.refused--
+	v.failed++
+	v.errs[node] = why
 }
 
 // close ends a phase that is still undecided: who has not answered by now has failed.

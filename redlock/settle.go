@@ -28,9 +28,11 @@ func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
 // most once: repeated by the client, a release whose reply was lost would seem to have found nothing.
 func (p *peer) release(ctx context.Context, l *lease) (deleted, clean bool, err error) {
 	open := l.open(p.index)
-	v, err := p.run(ctx, releaseScript, true, []string{l.key}, l.token, releaseChannel(l.key))
+	v, err := p.run(ctx, releaseScript, true, []string{l.key}, l.token, l.channel())
 	deleted = v == int64(1)
-	return deleted, l.settled(p.index, open, deleted, err), err
+	// Where the client may repeat the write, what was deleted need not have been its last copy.
+	sure := deleted && (!open || p.sendsOnce())
+	return deleted, l.settled(p.index, open, sure, err), err
 }
 
 // settler undoes, in the background, what could not be undone at once on its node. A SET may
@@ -77,7 +79,7 @@ func (s *settler) owes(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.debts {
-		if l.key == key {
+		if l.key == key && l.maybeOn(s.peer.index) {
 			return true
 		}
 	}
@@ -101,13 +103,15 @@ func (s *settler) work(m *Manager) {
 	clear(s.debts)
 }
 
-// due drops what has expired by itself, and returns what is to be looked for now.
+// due returns what is to be looked for now. What has expired by itself is looked for once more, and dropped: a SET that
+// arrived after the last look would stand there for a TTL of its own.
 func (s *settler) due() (now []*lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l, d := range s.debts {
 		if l.expired(s.peer.index) {
 			delete(s.debts, l)
+			now = append(now, l)
 		} else if d.left -= s.pause(); d.left <= 0 {
 			now = append(now, l)
 		}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package redlock_test
+
+func becomeChild() {}
