@@ -61,7 +61,8 @@ func New(cfg Config) (*Lock, error) {
 		}
 		cfg.Identity = host + "_" + string(uuid.NewUUID())
 	}
-	l := &Lock{cfg: cfg, keys: keys, changed: make(chan struct{}), contexts: make(map[*context.CancelCauseFunc]struct{})}
+	l := &Lock{cfg: cfg, keys: keys, transitions: -1, changed: make(chan struct{})}
+	l.contexts = make(map[*context.CancelCauseFunc]struct{})
 	l.log = cfg.Logger.WithValues("lease", l.Describe(), "identity", cfg.Identity)
 	return l, nil
 }

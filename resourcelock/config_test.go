@@ -1,27 +1,31 @@
 package resourcelock_test
 
 import (
+	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"context"
-
 	"github.com/redis/go-redis/v9"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	rl "k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/ndyakov/go-redlock/internal/redistest"
 	"github.com/ndyakov/go-redlock/redlock"
 	"github.com/ndyakov/go-redlock/resourcelock"
 )
 
-func recordOf(d time.Duration) rl.LeaderElectionRecord {
-	return rl.LeaderElectionRecord{HolderIdentity: "x", LeaseDurationSeconds: int(d / time.Second)}
+// recordOf is what an elector over lock asks for.
+func recordOf(lock rl.Interface, d time.Duration) rl.LeaderElectionRecord {
+	return rl.LeaderElectionRecord{
+		HolderIdentity:       lock.Identity(),
+		LeaseDurationSeconds: int(d / time.Second),
+		AcquireTime:          metav1.Now(),
+		RenewTime:            metav1.Now(),
+	}
 }
 
 func freeAddr(t *testing.T) string {
@@ -32,23 +36,6 @@ func freeAddr(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// calls returns how many commands the server has executed, as INFO commandstats counts.
-func calls(t *testing.T, s *redistest.Server) int {
-	t.Helper()
-	total := 0
-	for line := range strings.Lines(s.Client().Info(t.Context(), "commandstats").Val()) {
-		if _, rest, ok := strings.Cut(line, ":calls="); ok {
-			n, _, _ := strings.Cut(rest, ",")
-			i, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			total += i
-		}
-	}
-	return total
 }
 
 func offline(t *testing.T, n int) *redlock.Manager {

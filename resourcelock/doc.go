@@ -13,11 +13,20 @@
 // A term is one acquisition of the lease. On a single Redis it has an epoch, greater than that of any term before;
 // LeaderTransitions is the epoch less one. A lost term is over: until the elector has said that it
 // stopped leading, the lock refuses to acquire again, so that a leader never slips from one term into
-// the next without its callbacks. With a Redlock manager the epoch is 0.
+// the next without its callbacks. With a Redlock manager the epoch is 0, and LeaderTransitions what client-go counts.
 //
 // # What differs from a Lease
 //
 // Nobody takes a lease over while its key lives in Redis: expiry is the server's, not each candidate's own idea of
 // it. Times in the record are for display. A free lease that was held before is reported as a record without
-// a holder, so that LeaderTransitions counts on.
+// a holder, so that LeaderTransitions counts on. A lease is a candidate's own only if it has acquired it itself: what
+// an earlier process with the same identity has left is shown as another process's. With ReleaseOnCancel
+// false a second Run waits, therefore, until the TTL of the first is over.
+//
+// # What is not guaranteed
+//
+// client-go by itself goes on leading until its RenewDeadline when it knows already that the lease is lost, and
+// releases before it tells the work to stop: use Context or mgr.Add. And a process that was paused between looking at
+// its lease and writing may write after another has begun to lead: only the protected resource can
+// refuse that, by the epoch.
 package resourcelock

@@ -4,17 +4,20 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/leaderelection"
 	rl "k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/ndyakov/go-redlock/internal/bubble"
 	"github.com/ndyakov/go-redlock/redlock"
@@ -22,19 +25,23 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.LogToStderr(false)
-	klog.SetOutput(nowhere{})
+	klog.SetLogger(logr.Discard())
+	ctrl.SetLogger(logr.Discard())
+	redis.SetLogger(silence{})
+	if addr := os.Getenv(addrVariable); addr != "" {
+		leaderProcess(addr)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
 
-type nowhere struct{}
+type silence struct{}
 
-func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (silence) Printf(context.Context, string, ...any) {}
 
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	retryPeriod   = 2 * time.Second // client-go adds up to 120% while it does not lead
 )
 
 // servers are the Redis of a bubble, one or three.
@@ -61,6 +68,37 @@ func (s servers) manager(t *testing.T) *redlock.Manager {
 		t.Cleanup(func() { _ = c.Close() })
 		nodes = append(nodes, c)
 	}
+	return managerOf(t, nodes)
+}
+
+// network is that between one process and the servers.
+type network []*bubble.Link
+
+// remote returns a manager whose network can be disturbed.
+func (s servers) remote(t *testing.T) (*redlock.Manager, network) {
+	t.Helper()
+	var nodes []redlock.Node
+	var links network
+	for _, m := range s {
+		link := bubble.NewLink(m)
+		nodes = append(nodes, link.Client(t))
+		links = append(links, link)
+	}
+	return managerOf(t, nodes), links
+}
+
+func (n network) each(f func(*bubble.Link)) {
+	for _, l := range n {
+		f(l)
+	}
+}
+
+func (n network) silence() { n.each((*bubble.Link).Silence) }
+func (n network) cut()     { n.each((*bubble.Link).Cut) }
+func (n network) mend()    { n.each((*bubble.Link).Mend) }
+
+func managerOf(t *testing.T, nodes []redlock.Node) *redlock.Manager {
+	t.Helper()
 	m, err := redlock.New(nodes...)
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +163,9 @@ func newCandidate(t *testing.T, m *redlock.Manager, name string, opts ...option)
 	if c.lock, err = resourcelock.New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	if ops, ok := lec.Lock.(*opsLock); ok {
+		ops.Interface = c.lock
+	}
 	if lec.Lock == nil {
 		lec.Lock = c.lock
 	}
@@ -135,8 +176,10 @@ func newCandidate(t *testing.T, m *redlock.Manager, name string, opts ...option)
 }
 
 // run runs the elector once, until stop or loss.
-func (c *candidate) run(t *testing.T) *candidate {
-	ctx, stop := context.WithCancel(context.Background())
+func (c *candidate) run(t *testing.T) *candidate { return c.runIn(t, context.Background()) }
+
+func (c *candidate) runIn(t *testing.T, ctx context.Context) *candidate {
+	ctx, stop := context.WithCancel(ctx)
 	c.stop = stop
 	c.done = make(chan struct{})
 	go func() {
@@ -166,6 +209,25 @@ func (c *candidate) stops() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stopped
+}
+
+// theLeader returns the one candidate that holds the lease and knows it.
+func theLeader(t *testing.T, cs ...*candidate) *candidate {
+	t.Helper()
+	var leader *candidate
+	for _, c := range cs {
+		if !c.elector.IsLeader() {
+			continue
+		}
+		if leader != nil {
+			t.Fatalf("%s and %s lead", leader.name, c.name)
+		}
+		leader = c
+	}
+	if leader == nil {
+		t.Fatal("nobody leads")
+	}
+	return leader
 }
 
 func fast(cfg *resourcelock.Config, _ *leaderelection.LeaderElectionConfig) { cfg.FastHandover = true }

@@ -16,30 +16,53 @@ import (
 	"github.com/ndyakov/go-redlock/redlock"
 )
 
-// sighting is an answer of Get.
+// sighting is what a look at the lease has shown.
 type sighting struct {
 	record rl.LeaderElectionRecord
 	raw    []byte
 	epoch  uint64
-	expiry time.Time
 	ours   bool
+
+	at            time.Time     // when it was looked
+	earliest, end time.Time     // between these the lease expires, if it is not renewed
+	shown         time.Time     // end, as it was first seen after the last write
+	ttl           time.Duration // to which it is renewed
 }
 
-// sameTerm reports whether both show the same acquisition, held by somebody else.
+// others reports whether somebody else holds the lease.
+func (s *sighting) others() bool { return s != nil && !s.ours && s.record.HolderIdentity != "" }
+
+// sameTerm reports whether both show one acquisition.
 func (s *sighting) sameTerm(o *sighting) bool {
-	return s != nil && o != nil && !s.ours && !o.ours && s.record.HolderIdentity != "" &&
+	return s != nil && o != nil && s.ours == o.ours && s.record.HolderIdentity != "" &&
 		s.record.HolderIdentity == o.record.HolderIdentity && s.epoch == o.epoch &&
 		s.record.AcquireTime.Equal(&o.record.AcquireTime)
 }
+
+// sameWrite reports whether the lease was not renewed between two sightings of one term: the expiry is known only
+// within the time that a reply takes.
+func (s *sighting) sameWrite(o *sighting) bool {
+	return s.sameTerm(o) && s.earliest.Add(-readPrecision).Before(o.end) && o.earliest.Add(-readPrecision).Before(s.end)
+}
+
+// readPrecision is that of a TTL as it is read: Redis counts in milliseconds, and the nodes of a majority were
+// not written at the same moment.
+const readPrecision = 10 * time.Millisecond
 
 // Get returns the record of whoever holds the lease, or one without a holder when it is free. It is NotFound only
 // where no term was ever held. Trouble with Redis is any other error.
 //
 // The raw bytes are the same between two writes, and others after every renewal and every change of hands.
 func (l *Lock) Get(ctx context.Context) (*rl.LeaderElectionRecord, []byte, error) {
-	s, err := l.look(ctx)
-	if err == nil && l.cfg.FastHandover {
-		s, err = l.waitForChange(ctx, s)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, l.wrap("reading", err)
+	}
+	var s *sighting
+	var err error
+	if known := l.worthWaiting(); known != nil {
+		s, err = l.waitForChange(ctx, known)
+	} else {
+		s, err = l.look(ctx)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -51,98 +74,81 @@ func (l *Lock) Get(ctx context.Context) (*rl.LeaderElectionRecord, []byte, error
 	return &r, s.raw, nil
 }
 
-// waitForChange returns s, unless it shows a leader that the caller knows: then what comes after that one. It
-// sends nothing while that leader renews. When ctx ends, s is still the truth as far as it is known.
-func (l *Lock) waitForChange(ctx context.Context, s *sighting) (*sighting, error) {
-	l.mu.Lock()
-	known := l.seen
-	l.mu.Unlock()
-	if !known.sameTerm(s) {
-		return s, nil
-	}
-	w := l.cfg.Manager.Watch(l.keys.Lease)
-	defer w.Close()
-	for {
-		next, err := l.look(ctx) // watched: from here on no release is missed
-		if err != nil && ctx.Err() == nil {
-			return nil, err
-		}
-		if err == nil && !known.sameTerm(next) {
-			return next, nil
-		}
-		if err == nil {
-			s = next
-			err = w.Wait(ctx, time.Until(s.expiry))
-		}
-		if ctx.Err() != nil {
-			return s, nil
-		}
-		if err != nil {
-			return nil, l.wrap("waiting for", err)
-		}
-	}
-}
-
-// look reads the lease.
+// look reads the lease. Who holds it need not know it for longer than that: the end of a term must not
+// wait for the network.
 func (l *Lock) look(ctx context.Context) (*sighting, error) {
-	ours := l.current()
+	t := l.current()
+	if t.held() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, t.lock.ValidUntil())
+		defer cancel()
+	}
+	before := time.Now()
 	h, held, err := l.cfg.Manager.Holder(ctx, l.keys.Lease)
 	if err != nil {
 		return nil, l.wrap("reading", err)
 	}
-	if held {
-		return l.sight(h, ours), nil
+	if !held {
+		return l.free(ctx)
 	}
-	return l.free(ctx)
+	s := l.sight(h, t)
+	s.at = before
+	s.expires(before, h.TTL)
+	l.show(s)
+	return s, nil
 }
 
-// sight makes an answer of a holder. A lease is ours if we hold it, not if it bears our name: a record
+// sight makes a sighting of a holder. A lease is ours if we hold it, not if it bears our name: a record
 // left by an earlier process with the same identity is somebody else's.
 func (l *Lock) sight(h redlock.Holder, t *term) *sighting {
-	ttl := l.cfg.LeaseDuration
-	r := record.Decode(h, ttl)
-	if ttl == 0 {
-		ttl = time.Duration(r.LeaseDurationSeconds) * time.Second
+	s := &sighting{epoch: h.FencingToken, ttl: l.cfg.LeaseDuration, record: *record.Decode(h, l.cfg.LeaseDuration)}
+	r := &s.record
+	if s.ttl == 0 {
+		s.ttl = time.Duration(r.LeaseDurationSeconds) * time.Second
 	}
-	s := &sighting{epoch: h.FencingToken, expiry: time.Now().Add(h.TTL)}
-	s.ours = r.HolderIdentity == l.cfg.Identity && t.ours() && t.lock.FencingToken() == h.FencingToken
+	s.ours = t.held() && h.FencingToken == t.lock.FencingToken() && h.Metadata == t.record
 	if !s.ours && r.HolderIdentity == l.cfg.Identity {
 		r.HolderIdentity += " (another process)"
 	}
-
-	if r.LeaseDurationSeconds <= 0 { // a holder without a record; with 0 client-go would try to take it over all the time
-		r.LeaseDurationSeconds = int(math.Ceil(h.TTL.Seconds()))
+	if r.LeaseDurationSeconds <= 0 { // no record; with 0 client-go would try to take the lease over all the time
+		r.LeaseDurationSeconds = int(min(math.Ceil(h.TTL.Seconds()), math.MaxInt32))
 	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.highest = max(l.highest, h.FencingToken)
-	s.record = *r
-	if last := l.seen; last.sameTerm(s) && s.expiry.Sub(last.expiry).Abs() < sameWrite {
-		s.expiry = last.expiry
-	}
-	s.record.RenewTime = metav1.NewTime(s.expiry.Add(-ttl))
-	s.raw = encode(s)
 	return s
 }
 
-// sameWrite is how far apart two estimates of one expiry can be: the TTL is read with a precision of a
-// millisecond, and its reply takes a moment. A renewal moves it by more.
-const sameWrite = 25 * time.Millisecond
+// expires notes that ttl was left of the lease, asked before and answered now.
+func (s *sighting) expires(before time.Time, ttl time.Duration) {
+	s.earliest, s.end = before.Add(ttl), time.Now().Add(ttl)
+}
 
-func encode(s *sighting) []byte {
-	raw, err := json.Marshal(struct {
+// show completes s for client-go.
+func (l *Lock) show(s *sighting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.highest = max(l.highest, s.epoch)
+	l.transitions = s.record.LeaderTransitions
+	s.shown = s.end
+	if s.sameWrite(l.seen) {
+		s.shown = l.seen.shown
+	}
+	s.record.RenewTime = metav1.NewTime(s.shown.Add(-s.ttl))
+	s.encode()
+}
+
+// encode makes the raw bytes. The expiry tells one renewal from another: RenewTime has no more than seconds there.
+func (s *sighting) encode() {
+	var err error
+	s.raw, err = json.Marshal(struct {
 		rl.LeaderElectionRecord
 		Epoch  uint64    `json:"epoch,omitempty"`
 		Expiry time.Time `json:"expiry,omitzero"`
-	}{s.record, s.epoch, s.expiry})
+	}{s.record, s.epoch, s.shown})
 	if err != nil {
 		panic(err) // strings, numbers and times: there is nothing that could fail
 	}
-	return raw
 }
 
-// free makes an answer for a lease that nobody holds: as if the last holder had released it.
+// free makes a sighting of a lease that nobody holds: as if the last holder had released it.
 func (l *Lock) free(ctx context.Context) (*sighting, error) {
 	last := uint64(0)
 	if l.cfg.Manager.Mode() == redlock.ModeSingle {
@@ -154,16 +160,14 @@ func (l *Lock) free(ctx context.Context) (*sighting, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.highest = max(l.highest, last)
-	s := &sighting{record: rl.LeaderElectionRecord{LeaseDurationSeconds: 1}}
-	switch {
-	case l.highest > 0:
-		s.record.LeaderTransitions = int(l.highest - 1)
-	case l.seen != nil: // without epochs what we saw ourselves has to do
-		s.record.LeaderTransitions = l.seen.record.LeaderTransitions
-	default:
+	if l.highest > 0 {
+		l.transitions = int(l.highest - 1)
+	}
+	if l.transitions < 0 {
 		return nil, apierrors.NewNotFound(resource, l.cfg.Name)
 	}
-	s.raw = encode(s)
+	s := &sighting{record: rl.LeaderElectionRecord{LeaseDurationSeconds: 1, LeaderTransitions: l.transitions}}
+	s.encode()
 	return s, nil
 }
 

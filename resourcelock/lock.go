@@ -2,7 +2,6 @@ package resourcelock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -23,21 +22,16 @@ type Lock struct {
 	keys record.Keys
 	log  logr.Logger
 
-	mu       sync.Mutex // never held across the network
-	term     *term      // the current one, or a lost one that the elector has not yet given up
-	changed  chan struct{}
-	contexts map[*context.CancelCauseFunc]struct{}
-	highest  uint64    // epoch ever seen, ours or another's
-	seen     *sighting // what Get answered last
+	mu          sync.Mutex // never held across the network
+	term        *term      // the current one, or a lost one that the elector has not yet given up
+	changed     chan struct{}
+	contexts    map[*context.CancelCauseFunc]struct{}
+	highest     uint64    // epoch ever seen, ours or another's
+	transitions int       // LeaderTransitions last seen; -1 if no term was ever seen
+	seen        *sighting // what Get answered last
 }
 
 var _ rl.Interface = (*Lock)(nil)
-
-// term is one acquisition of the lease, until its release, or until the elector has given it up.
-type term struct {
-	lock *redlock.Lock
-	stop func() // ends the watch for its loss
-}
 
 // Identity returns the name of this candidate.
 func (l *Lock) Identity() string { return l.cfg.Identity }
@@ -48,14 +42,14 @@ func (l *Lock) Describe() string { return l.cfg.Namespace + "/" + l.cfg.Name }
 // Epoch returns the epoch of the current term of this process: its fencing token. It is 0 when this process
 // does not hold the lease at this moment, and always with a Redlock manager.
 func (l *Lock) Epoch() uint64 {
-	if t := l.current(); t != nil && t.lock.Held() {
+	if t := l.current(); t.held() {
 		return t.lock.FencingToken()
 	}
 	return 0
 }
 
 // Lost returns a channel that is closed when the lease of the current term is lost, no later than the end of its
-// validity. Without a term it is never closed.
+// validity. A release does not close it. Every term has a channel of its own; without a term it is never closed.
 func (l *Lock) Lost() <-chan struct{} {
 	if t := l.current(); t != nil {
 		return t.lock.Lost()
@@ -63,12 +57,18 @@ func (l *Lock) Lost() <-chan struct{} {
 	return make(chan struct{})
 }
 
-// Context returns a copy of parent for LeaderElector.Run: it is cancelled, with cause redlock.ErrLockLost, when a term
-// of this lock is lost. The elector then stops leading at once, and not at its RenewDeadline.
+// Context returns a copy of parent for one run of LeaderElector.Run. It is cancelled with cause redlock.ErrLockLost
+// when a term of this lock is lost: the elector then stops leading at once, and not at its RenewDeadline. It
+// is cancelled with cause redlock.ErrNotHeld before a term is released, which client-go does while the work may still
+// be on when it could not renew in time. The CancelFunc frees its resources.
 func (l *Lock) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if t := l.term; t != nil && !t.held() {
+		cancel(redlock.ErrLockLost)
+		return ctx, func() {}
+	}
 	l.contexts[&cancel] = struct{}{}
 	return ctx, func() {
 		l.mu.Lock()
@@ -102,10 +102,19 @@ func (l *Lock) Start(ctx context.Context) error {
 // NeedLeaderElection tells controller-runtime to start the lock whoever leads.
 func (l *Lock) NeedLeaderElection() bool { return false }
 
+// What client-go says of a candidate.
+const (
+	becameLeader   = "became leader"
+	stoppedLeading = "stopped leading"
+)
+
 // RecordEvent records what client-go has to say of this candidate on the Lease object that it would use, if there is
 // an EventRecorder. "stopped leading" also ends the term: the lock may acquire again.
 func (l *Lock) RecordEvent(s string) {
-	if s == "stopped leading" {
+	switch s {
+	case becameLeader:
+		l.led()
+	case stoppedLeading:
 		l.end(l.current())
 	}
 	if l.cfg.EventRecorder == nil {
@@ -118,71 +127,7 @@ func (l *Lock) RecordEvent(s string) {
 	l.cfg.EventRecorder.Eventf(lease, corev1.EventTypeNormal, "LeaderElection", "%s", l.cfg.Identity+" "+s)
 }
 
-// current returns the term of this lock, nil when there is none.
-func (l *Lock) current() *term {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.term
-}
-
-// begin makes t the term, and has its loss told.
-func (l *Lock) begin(t *term) {
-	ctx, cancel := t.lock.Context(context.Background())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.term = t
-	l.highest = max(l.highest, t.lock.FencingToken())
-	unwatch := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), redlock.ErrLockLost) {
-			l.onLost(t)
-		}
-	})
-	t.stop = func() { unwatch(); cancel() }
-	l.tell()
-}
-
-// end gives t up. What is left of its lease expires.
-func (l *Lock) end(t *term) {
-	l.mu.Lock()
-	ended := t != nil && l.term == t
-	if ended {
-		l.term = nil
-		l.tell()
-	}
-	l.mu.Unlock()
-	if ended {
-		t.stop()
-	}
-}
-
-// tell wakes those who wait for another term.
-func (l *Lock) tell() {
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// onLost cancels the contexts of a lost term, if it is still the lock's.
-func (l *Lock) onLost(t *term) {
-	l.mu.Lock()
-	if l.term != t {
-		l.mu.Unlock()
-		return
-	}
-	contexts := l.contexts
-	l.contexts = make(map[*context.CancelCauseFunc]struct{})
-	l.mu.Unlock()
-	for cancel := range contexts {
-		(*cancel)(redlock.ErrLockLost)
-	}
-	l.log.Info("Lost the lease", "epoch", t.lock.FencingToken())
-}
-
-// ours reports whether the lease of t can be relied on.
-func (t *term) ours() bool { return t != nil && t.lock.Held() }
-
 // wrap adds to an error which lease it is about.
 func (l *Lock) wrap(doing string, err error) error {
 	return fmt.Errorf("resourcelock: %s %s as %s: %w", doing, l.Describe(), l.cfg.Identity, err)
 }
-
-var errTermLost = errors.New("the lease was lost, and the elector has not yet stopped leading")

@@ -2,10 +2,15 @@ package resourcelock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +20,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/ndyakov/go-redlock/internal/redistest"
 	"github.com/ndyakov/go-redlock/redlock"
@@ -175,33 +182,73 @@ func epochOf(mode string, term int) int {
 	return term
 }
 
-// Probes are served by a manager that does not lead.
-func TestFollowersServeProbes(t *testing.T) {
+// Probes and webhooks are served by a manager that does not lead as well.
+func TestProbesAndWebhooksServeOnBoth(t *testing.T) {
 	lease, addr := redistest.Key(t), redistest.Single(t)
-	leader := newLock(t, realManager(t, addr), lease, "leader")
-	start(t, newCtrlManager(t, leader))
-	for leader.Epoch() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	probes := freeAddr(t)
-	m := newCtrlManager(t, newLock(t, realManager(t, addr), lease, "follower"), func(o *ctrl.Options) {
-		o.HealthProbeBindAddress = probes
-	})
-	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	dir := t.TempDir()
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, m)
+	for name, b := range map[string][]byte{"tls.crt": certPEM, "tls.key": keyPEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var locks []*resourcelock.Lock
+	for _, id := range []string{"a", "b"} {
+		probes, hooks := freeAddr(t), freeAddr(t)
+		_, port, _ := net.SplitHostPort(hooks)
+		n, _ := strconv.Atoi(port)
+		hookServer := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: n, CertDir: dir})
+		hookServer.Register("/hook", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+		lock := newLock(t, realManager(t, addr), lease, id)
+		m := newCtrlManager(t, lock, func(o *ctrl.Options) {
+			o.HealthProbeBindAddress, o.WebhookServer = probes, hookServer
+		})
+		if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Add(hookServer); err != nil {
+			t.Fatal(err)
+		}
+		start(t, m)
+		awaitOK(t, "http://"+probes+"/healthz")
+		awaitOK(t, "https://"+hooks+"/hook")
+		if id == "a" {
+			awaitEpoch(t, lock, 1)
+		}
+		locks = append(locks, lock)
+	}
+	if a, b := locks[0].Epoch(), locks[1].Epoch(); a != 1 || b != 0 {
+		t.Errorf("epochs %d and %d: want one leader", a, b)
+	}
+}
+
+func awaitOK(t *testing.T, url string) {
+	t.Helper()
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the test's own certificate
+	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: tr}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		resp, err := http.Get("http://" + probes + "/healthz")
+		resp, err := client.Get(url)
 		if err == nil {
-			resp.Body.Close()
-			http.DefaultClient.CloseIdleConnections()
+			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("no probe is served: %v", err)
+			t.Fatalf("%s does not serve: %v", url, err)
+		}
+	}
+}
+
+func awaitEpoch(t *testing.T, l *resourcelock.Lock, epoch uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); l.Epoch() != epoch; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the epoch is %d, want %d", l.Epoch(), epoch)
 		}
 	}
 }
@@ -217,9 +264,7 @@ func TestDeletedKeyStopsTheManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, result := start(t, m)
-	for lock.Epoch() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitEpoch(t, lock, 1)
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	defer c.Close()
 	if n := c.Del(t.Context(), "{ns/"+lease+"}:lease").Val(); n != 1 {
@@ -235,69 +280,81 @@ func TestDeletedKeyStopsTheManager(t *testing.T) {
 	}
 	next := newLock(t, realManager(t, addr), lease, "b")
 	start(t, newCtrlManager(t, next))
-	for deadline := time.Now().Add(5 * time.Second); next.Epoch() != 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the next epoch is %d, want 2", next.Epoch())
-		}
+	awaitEpoch(t, next, 2)
+}
+
+// The same without the lock as a Runnable: the manager stops when client-go gives up, within its RenewDeadline, and its
+// work has never gone on under another epoch.
+func TestDeletedKeyStopsAManagerWithoutTheRunnable(t *testing.T) {
+	lease, addr := redistest.Key(t), redistest.Single(t)
+	ttl, deadline, retry := 3*time.Second, 2*time.Second, 200*time.Millisecond
+	d := new(diary)
+	lock := newLock(t, realManager(t, addr), lease, "a")
+	m := newCtrlManager(t, lock, func(o *ctrl.Options) {
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &ttl, &deadline, &retry
+	})
+	if err := m.Add(&work{"a", d, lock}); err != nil {
+		t.Fatal(err)
+	}
+	_, result := start(t, m)
+	d.await(t, "a begins under epoch 1")
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer c.Close()
+	if n := c.Del(t.Context(), "{ns/"+lease+"}:lease").Val(); n != 1 {
+		t.Fatalf("deleted %d keys", n)
+	}
+	began := time.Now()
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "leader election lost") {
+		t.Fatalf("Start returned %v", err)
+	}
+	if d := time.Since(began); d > deadline+retry+200*time.Millisecond {
+		t.Errorf("the manager stopped after %v, with a RenewDeadline of %v", d, deadline)
+	}
+	next := newLock(t, realManager(t, addr), lease, "b")
+	start(t, newCtrlManager(t, next))
+	awaitEpoch(t, next, 2)
+	if slices.ContainsFunc(d.read(), func(s string) bool { return strings.HasPrefix(s, "a begins under epoch 2") }) {
+		t.Errorf("happened %q", d.read())
 	}
 }
 
-// A follower that waits costs Redis next to nothing.
-func TestAnIdleFollowerSendsAlmostNothing(t *testing.T) {
-	s := redistest.Start(t)
-	lock := newLock(t, realManager(t, s.Addr()), "idle", "leader")
-	rec := recordOf(time.Hour)
-	if err := lock.Create(t.Context(), rec); err != nil {
-		t.Fatal(err)
+// Handovers between unmodified managers with client-go's own durations.
+func TestHandoverBetweenManagersTakesMilliseconds(t *testing.T) {
+	for name, addrs := range map[string][]string{"single": {redistest.Single(t)}, "Redlock": redistest.Redlock(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lease, d := redistest.Key(t), new(diary)
+			run := func(id string) (stop func(), result <-chan error) {
+				lock := newLock(t, realManager(t, addrs...), lease, id)
+				m := newCtrlManager(t, lock)
+				for _, r := range []manager.Runnable{lock, &work{id, d, lock}} {
+					if err := m.Add(r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return start(t, m)
+			}
+			const handovers = 3
+			var took []time.Duration
+			stop, result := run("0")
+			for i := range handovers {
+				d.await(t, fmt.Sprintf("%d begins under epoch %d", i, epochOf(name, i+1)))
+				nextStop, nextResult := run(fmt.Sprint(i + 1))
+				time.Sleep(5 * time.Second) // it has looked once, and waits
+				stop()
+				if err := <-result; err != nil {
+					t.Fatal(err)
+				}
+				ended := time.Now()
+				d.await(t, fmt.Sprintf("%d begins under epoch %d", i+1, epochOf(name, i+2)))
+				took = append(took, time.Since(ended))
+				stop, result = nextStop, nextResult
+			}
+			slices.Sort(took)
+			t.Logf("handovers took %v after the old manager had stopped", took)
+			if median := took[len(took)/2]; median > 50*time.Millisecond {
+				t.Errorf("the median is %v", median)
+			}
+		})
 	}
-	follower := newLock(t, realManager(t, s.Addr()), "idle", "follower")
-	if _, _, err := follower.Get(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	waited := make(chan struct{})
-	go func() { defer close(waited); _, _, _ = follower.Get(ctx) }()
-	for len(s.Client().PubSubChannels(t.Context(), "*").Val()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(100 * time.Millisecond)
-	before := calls(t, s)
-	time.Sleep(3 * time.Second)
-	if n := calls(t, s) - before - 1; n != 0 { // one is the INFO
-		t.Errorf("%d commands in 3s of waiting, want none", n)
-	}
-	cancel()
-	<-waited
-}
-
-// At the end of a TTL a follower asks for the new one with a single command: at most one in the 13s that are
-// left of a TTL of 15s just before its renewal.
-func TestALookAtTheEndOfATTLIsOneCommand(t *testing.T) {
-	s := redistest.Start(t)
-	m := realManager(t, s.Addr())
-	lock := newLock(t, m, "idle", "leader")
-	if err := lock.Create(t.Context(), recordOf(time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	follower := newLock(t, realManager(t, s.Addr()), "idle", "follower")
-	if _, _, err := follower.Get(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	waited := make(chan struct{})
-	go func() { defer close(waited); _, _, _ = follower.Get(ctx) }()
-	for len(s.Client().PubSubChannels(t.Context(), "*").Val()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if err := lock.Update(t.Context(), recordOf(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	before := calls(t, s)
-	time.Sleep(1500 * time.Millisecond) // past the TTL that the follower knew
-	if n := calls(t, s) - before - 1; n != 1 {
-		t.Errorf("%d commands at the end of a TTL, want one", n)
-	}
-	cancel()
-	<-waited
 }

@@ -18,7 +18,7 @@ func (l *Lock) Create(ctx context.Context, ler rl.LeaderElectionRecord) error {
 	if err := ctx.Err(); err != nil {
 		return l.wrap("acquiring", err)
 	}
-	if l.current().ours() {
+	if l.current().held() {
 		return apierrors.NewAlreadyExists(resource, l.cfg.Name)
 	}
 	err := l.acquire(ctx, ler)
@@ -39,44 +39,50 @@ func (l *Lock) Update(ctx context.Context, ler rl.LeaderElectionRecord) error {
 	if err := ctx.Err(); err != nil {
 		return l.wrap("updating", err)
 	}
-	if t := l.current(); t.ours() {
+	if t := l.current(); t.held() {
 		return l.renew(ctx, t, ler)
 	}
 	return l.acquire(ctx, ler)
 }
 
-// isTaken reports whether an acquisition failed because somebody else holds the lease.
+// isTaken reports whether an acquisition failed because others hold the lease on a majority of the nodes.
 func isTaken(err error) bool {
 	var q *redlock.QuorumError
-	return errors.Is(err, redlock.ErrNotAcquired) && errors.As(err, &q) && len(q.NodeErrors) == 0
+	return errors.Is(err, redlock.ErrNotAcquired) && errors.As(err, &q) && q.Succeeded+len(q.NodeErrors) < q.Required
 }
 
 func (l *Lock) acquire(ctx context.Context, ler rl.LeaderElectionRecord) error {
-	if l.current() != nil { // and it is lost, or it would have been renewed
+	if !l.clear() {
 		return l.wrap("acquiring", errTermLost)
 	}
 	ttl, err := l.cfg.ttl(ler)
 	if err != nil {
 		return l.wrap("acquiring", err)
 	}
-	ler.HolderIdentity = l.cfg.Identity
+	ctx, cancel := context.WithTimeout(ctx, callBound(ttl))
+	defer cancel()
 	ler.LeaseDurationSeconds = int(math.Ceil(ttl.Seconds()))
-	opts := []redlock.LockOption{
-		redlock.WithExpiry(ttl),
-		redlock.WithAttempts(1),
-		redlock.WithRenewDeadline(l.cfg.Manager.Validity(ttl)),
-		redlock.WithMetadata(record.Encode(ler)),
-	}
-	if l.cfg.Manager.Mode() == redlock.ModeSingle {
-		opts = append(opts, redlock.WithFencingToken(l.keys.Epoch), redlock.WithFenceFloor(l.floor))
-	}
-	t := &term{lock: l.cfg.Manager.NewLock(l.keys.Lease, opts...)}
+	t := &term{record: record.Encode(ler), ttl: ttl}
+	t.lock = l.cfg.Manager.NewLock(l.keys.Lease, l.options(t)...)
 	if err := t.lock.TryLock(ctx); err != nil {
 		return l.wrap("acquiring", err)
 	}
 	l.begin(t)
 	l.log.Info("Acquired the lease", "epoch", t.lock.FencingToken())
 	return nil
+}
+
+func (l *Lock) options(t *term) []redlock.LockOption {
+	opts := []redlock.LockOption{
+		redlock.WithExpiry(t.ttl),
+		redlock.WithAttempts(1),
+		redlock.WithRenewDeadline(l.cfg.Manager.Validity(t.ttl)),
+		redlock.WithMetadata(t.record),
+	}
+	if l.cfg.Manager.Mode() == redlock.ModeSingle {
+		opts = append(opts, redlock.WithFencingToken(l.keys.Epoch), redlock.WithFenceFloor(l.floor))
+	}
+	return opts
 }
 
 // floor is what the epoch of the next term must exceed.
@@ -93,34 +99,37 @@ func (l *Lock) floor(ctx context.Context) (uint64, error) {
 	return max(asked, l.highest), nil
 }
 
-// renew prolongs the lease. It is one attempt, bounded: client-go has a pace of its own.
+// renew prolongs the lease of t.
 func (l *Lock) renew(ctx context.Context, t *term, ler rl.LeaderElectionRecord) error {
 	ttl, err := l.cfg.ttl(ler)
 	if err != nil {
 		return l.wrap("renewing", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, renewBound(ttl))
+	ctx, cancel := context.WithTimeout(ctx, callBound(ttl))
 	defer cancel()
 	if err := t.lock.Extend(ctx, ttl); err != nil {
 		return l.wrap("renewing", err)
 	}
+	l.prolonged(t, ttl)
 	return nil
 }
 
-// renewBound is how long a renewal is tried before client-go is told that it did not work.
-func renewBound(ttl time.Duration) time.Duration { return ttl / 3 }
+// callBound is how long an acquisition or a renewal may take before client-go, which sets no bound while it acquires,
+// is told that it did not work.
+func callBound(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // release gives the lease back if it is ours; a lease that somebody else holds by now is not touched, although
 // client-go may have read its record just before. Once our validity is over there is nothing to be
 // released, and the network is not asked: the stop must not wait for it.
 func (l *Lock) release(ctx context.Context) error {
 	t := l.current()
-	if !t.ours() {
+	if !t.held() {
 		return nil
 	}
-	err := t.lock.Unlock(ctx)
+	l.cancelContexts(redlock.ErrNotHeld) // before others can lead
+	err := t.unlock(ctx)
 	l.end(t)
-	if errors.Is(err, redlock.ErrLockLost) {
+	if errors.Is(err, redlock.ErrLockLost) || errors.Is(err, redlock.ErrInconclusive) {
 		return l.wrap("releasing", err)
 	}
 	if err != nil {
@@ -129,4 +138,19 @@ func (l *Lock) release(ctx context.Context) error {
 	}
 	l.log.Info("Released the lease", "epoch", t.lock.FencingToken())
 	return nil
+}
+
+// unlock releases the lease of t. It returns no later than at the end of its validity, for client-go tells the work
+// to stop only afterwards; the release goes on.
+func (t *term) unlock(ctx context.Context) error {
+	end := time.NewTimer(time.Until(t.lock.ValidUntil()))
+	defer end.Stop()
+	done := make(chan error, 1)
+	go func() { done <- t.lock.Unlock(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-end.C:
+		return redlock.ErrInconclusive
+	}
 }
