@@ -213,6 +213,15 @@ func (c *crew) pid(name string) int {
 	return 0
 }
 
+// pids tells which process is whose.
+func (c *crew) pids() string {
+	var all []string
+	for _, name := range c.names() {
+		all = append(all, fmt.Sprintf("%s is process %d", name, c.pid(name)))
+	}
+	return strings.Join(all, ", ") + "."
+}
+
 // running returns the processes that are not gone.
 func (c *crew) running() map[string]*process {
 	c.mu.Lock()

@@ -2,13 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/ndyakov/go-redlock/resourcelock"
 )
@@ -18,40 +24,73 @@ const (
 	epochAnnotation = "redlock.example/epoch"
 )
 
+var managed = labels.SelectorFromSet(labels.Set{managedLabel: "true"})
+
+// cluster returns where the ConfigMaps are, nil without a cluster. The demo takes one only from a flag: a KUBECONFIG
+// that happens to be set is no wish to have a demo write there.
+func (o options) cluster() (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	switch {
+	case o.inCluster:
+		return rest.InClusterConfig()
+	case o.kubeconfig != "":
+	case os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" && os.Getenv(fromDemo) == "":
+		rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	default:
+		return nil, nil
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+// cacheOptions keep ConfigMaps that are none of our business out of the process.
+func (o options) cacheOptions() cache.Options {
+	opts := cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Label: managed}}}
+	if o.watch != "" {
+		opts.DefaultNamespaces = map[string]cache.Config{o.watch: {}}
+	}
+	return opts
+}
+
+// leader is what the reconciler needs to know of its lease.
+type leader interface{ Epoch() uint64 }
+
 // reconciler stamps ConfigMaps with the epoch of the leader that saw them last.
 type reconciler struct {
 	client.Client
-	lock *resourcelock.Lock
+	leader leader
 }
 
-func addReconciler(mgr ctrl.Manager, lock *resourcelock.Lock) error {
-	managed := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[managedLabel] == "true" })
-	return ctrl.NewControllerManagedBy(mgr).
-		For(&corev1.ConfigMap{}).
-		WithEventFilter(managed).
-		Complete(&reconciler{mgr.GetClient(), lock})
+func addReconciler(mgr ctrl.Manager, lock *resourcelock.Lock, cluster, epochs bool) error {
+	if !cluster {
+		return nil
+	}
+	if !epochs {
+		ctrl.Log.Info("ConfigMaps are not reconciled: with Redlock there is no epoch to stamp them with")
+		return nil
+	}
+	return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(&reconciler{mgr.GetClient(), lock})
 }
 
 // Reconcile stamps one ConfigMap. The update carries the resource version that was read: an object that somebody has
 // changed since is not written, and one that bears a higher epoch is another leader's.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	epoch := r.lock.Epoch()
-	if epoch == 0 {
-		return ctrl.Result{}, nil // Redlock, or the term is over: there is no epoch to stamp
-	}
 	var cm corev1.ConfigMap
 	if err := r.Get(ctx, req.NamespacedName, &cm); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	stamped, err := stampOf(&cm)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, reconcile.TerminalError(err)
 	}
+	epoch := r.leader.Epoch()
 	switch {
+	case epoch == 0:
+		return ctrl.Result{}, errors.New("the lease is lost")
 	case stamped == epoch:
 		return ctrl.Result{}, nil
 	case stamped > epoch:
-		return ctrl.Result{}, fmt.Errorf("%s bears epoch %d, this leader has %d: it is not the leader any more", req, stamped, epoch)
+		return ctrl.Result{}, reconcile.TerminalError(
+			fmt.Errorf("%s bears epoch %d, and this leader has %d: it is not the leader any more", req, stamped, epoch))
 	}
 	if cm.Annotations == nil {
 		cm.Annotations = make(map[string]string)
@@ -70,4 +109,32 @@ func stampOf(cm *corev1.ConfigMap) (uint64, error) {
 		return 0, fmt.Errorf("annotation %s of %s/%s is %q: not an epoch", epochAnnotation, cm.Namespace, cm.Name, s)
 	}
 	return stamped, nil
+}
+
+// stamps are the epochs that ConfigMaps bear.
+type stamps struct {
+	api       client.Reader
+	namespace string
+}
+
+func newStamps(cluster *rest.Config, namespace string) (*stamps, error) {
+	api, err := client.New(cluster, client.Options{})
+	return &stamps{api, namespace}, err
+}
+
+// floor is the highest of them. A Redis that was emptied counts from 1 again: without a floor no new leader could
+// stamp anything.
+func (s *stamps) floor(ctx context.Context) (uint64, error) {
+	var all corev1.ConfigMapList
+	err := s.api.List(ctx, &all, client.InNamespace(s.namespace), client.MatchingLabelsSelector{Selector: managed})
+	if err != nil {
+		return 0, fmt.Errorf("reading the epochs of ConfigMaps: %w", err)
+	}
+	highest := uint64(0)
+	for i := range all.Items {
+		if stamped, err := stampOf(&all.Items[i]); err == nil { // no stamp of ours is no floor either
+			highest = max(highest, stamped)
+		}
+	}
+	return highest, nil
 }

@@ -17,10 +17,6 @@ type store struct {
 	key    string
 }
 
-func newStore(c *redis.Client, namespace, name string) *store {
-	return &store{c, "{" + namespace + "/" + name + "}:store"}
-}
-
 var errStale = errors.New("refused: the store has seen a higher epoch")
 
 // Epochs are compared as strings, the shorter being the smaller: Lua's numbers are exact to 2^53 only.
@@ -40,4 +36,21 @@ func (s *store) write(ctx context.Context, epoch uint64, value string) error {
 		return fmt.Errorf("epoch %d: %w: %s", epoch, errStale, last)
 	}
 	return nil
+}
+
+// read returns the highest epoch that has written, 0 if none has, and what it wrote last.
+func (s *store) read(ctx context.Context) (epoch uint64, value string, err error) {
+	fields, err := s.client.HGetAll(ctx, s.key).Result()
+	if err != nil || fields["epoch"] == "" {
+		return 0, "", err
+	}
+	epoch, err = strconv.ParseUint(fields["epoch"], 10, 64)
+	return epoch, fields["value"], err
+}
+
+// floor is what the next epoch must exceed: should Redis lose its counter but not the store, the next leader
+// still gets an epoch that the store accepts.
+func (s *store) floor(ctx context.Context) (uint64, error) {
+	epoch, _, err := s.read(ctx)
+	return epoch, err
 }
