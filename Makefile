@@ -1,9 +1,10 @@
 # Everything the project does, one target each. `make help` lists them.
 
-SHELL := /bin/bash
+SHELL := bash
 GO    ?= go
 TOOL  := $(GO) tool -modfile=hack/tools/go.mod
 
+TESTFLAGS ?=
 SEEDS     ?= 1000
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -15,19 +16,32 @@ COUNT     ?= 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# vet has -race so that what it compiles on a new machine serves the tests too.
 .PHONY: test
-test: redis-server ## vet, and all tests with the race detector, also against real redis-server processes
-	$(GO) vet ./...
-	REDISTEST_REQUIRED=1 $(GO) test -race -shuffle=on -timeout 9m ./...
+test: redis-server c-compiler ## vet, and all tests with the race detector, also against real redis-server processes
+	$(GO) vet -race ./...
+	REDISTEST_REQUIRED=1 $(GO) test -race -shuffle=on -timeout 9m -p 2 $(TESTFLAGS) ./...
 
 .PHONY: redis-server
 redis-server: ## make sure that a redis-server is on the PATH: installs it on Debian as root, or says how
 	@hack/ensure-redis.sh
 
+.PHONY: c-compiler
+c-compiler: ## make sure of a C compiler in the same way: the race detector links with it, except on macOS
+	@[ "$$($(GO) env GOOS)" = darwin ] || hack/ensure.sh $(firstword $(shell $(GO) env CC)) gcc libc6-dev
+
+.PHONY: cover
+cover: redis-server ## statement coverage of all tests together; leaves cover.out
+	REDISTEST_REQUIRED=1 $(GO) test -timeout 9m -p 2 -coverpkg=./... -coverprofile=cover.out ./...
+	@$(GO) tool cover -func=cover.out | tail -n 1
+	@echo "line by line: go tool cover -html=cover.out"
+
 .PHONY: lint
 lint: ## gofmt, staticcheck, go.mod, and who may import whom
-	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run: make fmt"; exit 1; }
-	@if $(GO) list -deps ./redlock | grep k8s.io; then echo "redlock must not import Kubernetes"; exit 1; fi
+	@files=$$(gofmt -l .) || exit 1; \
+		if [ -n "$$files" ]; then echo "not formatted (run: make fmt): $$files"; exit 1; fi
+	@deps=$$($(GO) list -deps ./redlock) || exit 1; \
+		if grep k8s.io <<<"$$deps"; then echo "redlock must not import Kubernetes"; exit 1; fi
 	$(GO) mod tidy -diff
 	$(TOOL) staticcheck ./...
 
@@ -45,7 +59,7 @@ mutants: ## break the library on purpose, one way at a time, and have the simula
 
 .PHONY: bench
 bench: redis-server ## run the benchmarks (BENCH=regexp BENCHTIME=1s COUNT=1)
-	REDISTEST_REQUIRED=1 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./...
+	REDISTEST_REQUIRED=1 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -p 1 ./...
 
 .PHONY: bench-smoke
 bench-smoke: ## run every benchmark once
@@ -55,9 +69,14 @@ bench-smoke: ## run every benchmark once
 demo: ## replicas compete on an embedded Redis, the leader is stopped, then killed
 	$(GO) run ./examples/controller
 
+.PHONY: demo-redis
+demo-redis: redis-server ## the same on one real redis-server, then on three (Redlock)
+	hack/demo-redis.sh
+
 .PHONY: ci
 ci: lint test bench-smoke demo ## what a pull request must pass
 
 .PHONY: clean
-clean: ## remove what tests and builds left in the cache
-	$(GO) clean -testcache ./...
+clean: ## remove what tests left: cover.out, cached results
+	rm -f cover.out
+	$(GO) clean -testcache
