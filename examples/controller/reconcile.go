@@ -78,25 +78,32 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Get(ctx, req.NamespacedName, &cm); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	stamped, err := stampOf(&cm)
-	if err != nil {
-		return ctrl.Result{}, reconcile.TerminalError(err)
+	changed, err := stamp(&cm, r.leader.Epoch())
+	if err != nil || !changed {
+		return ctrl.Result{}, err
 	}
-	epoch := r.leader.Epoch()
+	return ctrl.Result{}, r.Update(ctx, &cm)
+}
+
+// stamp puts the epoch on a ConfigMap, and reports whether it had another one. It never lowers one.
+func stamp(cm *corev1.ConfigMap, epoch uint64) (changed bool, err error) {
+	stamped, err := stampOf(cm)
 	switch {
+	case err != nil:
+		return false, reconcile.TerminalError(err)
 	case epoch == 0:
-		return ctrl.Result{}, errors.New("the lease is lost")
+		return false, errors.New("the lease is lost")
 	case stamped == epoch:
-		return ctrl.Result{}, nil
+		return false, nil
 	case stamped > epoch:
-		return ctrl.Result{}, reconcile.TerminalError(
-			fmt.Errorf("%s bears epoch %d, and this leader has %d: it is not the leader any more", req, stamped, epoch))
+		return false, reconcile.TerminalError(fmt.Errorf("%s/%s bears epoch %d, and this leader has %d: it is not the leader any more",
+			cm.Namespace, cm.Name, stamped, epoch))
 	}
 	if cm.Annotations == nil {
 		cm.Annotations = make(map[string]string)
 	}
 	cm.Annotations[epochAnnotation] = strconv.FormatUint(epoch, 10)
-	return ctrl.Result{}, r.Update(ctx, &cm)
+	return true, nil
 }
 
 func stampOf(cm *corev1.ConfigMap) (uint64, error) {
@@ -130,11 +137,14 @@ func (s *stamps) floor(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the epochs of ConfigMaps: %w", err)
 	}
-	highest := uint64(0)
-	for i := range all.Items {
-		if stamped, err := stampOf(&all.Items[i]); err == nil { // no stamp of ours is no floor either
+	return highestStamp(all.Items), nil
+}
+
+func highestStamp(cms []corev1.ConfigMap) (highest uint64) {
+	for i := range cms {
+		if stamped, err := stampOf(&cms[i]); err == nil { // no stamp of ours is no floor either
 			highest = max(highest, stamped)
 		}
 	}
-	return highest, nil
+	return highest
 }
