@@ -160,16 +160,6 @@ func (s *site) manager(t testing.TB, cfg redlock.Config, change ...func(*redis.O
 	return manager(t, s.clients(t, change...), cfg)
 }
 
-// other returns a manager over the servers themselves, which the faults of the proxies do not touch.
-func (s *site) other(t testing.TB, cfg redlock.Config) *redlock.Manager {
-	t.Helper()
-	var nodes []redlock.Node
-	for _, srv := range s.servers {
-		nodes = append(nodes, srv.Client())
-	}
-	return manager(t, nodes, cfg)
-}
-
 // at returns what stands at key on server i, "" for nothing.
 func (s *site) at(t testing.TB, i int, key string) string {
 	t.Helper()

@@ -103,11 +103,11 @@ func (l *Lock) Lost() <-chan struct{} {
 // and with ErrNotHeld when it is unlocked, or if none is held. The CancelFunc frees its resources.
 func (l *Lock) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	t, s := l.look()
+	t, _ := l.look()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s = t.state; s != held {
-		cancel(s.cause())
+	if t.state != held {
+		cancel(t.state.cause())
 		return ctx, func() {}
 	}
 	t.contexts[&cancel] = struct{}{}

@@ -81,10 +81,21 @@ func (s servers) remote(t *testing.T) (*redlock.Manager, network) {
 	var links network
 	for _, m := range s {
 		link := bubble.NewLink(m)
-		nodes = append(nodes, link.Client(t))
+		nodes = append(nodes, link.Client(t, dialInContext))
 		links = append(links, link)
 	}
 	return managerOf(t, nodes), links
+}
+
+// dialInContext has a dial fail once its context has ended, as a dial over TCP does.
+func dialInContext(o *redis.Options) {
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return dial(ctx, network, addr)
+	}
 }
 
 func (n network) each(f func(*bubble.Link)) {
@@ -94,7 +105,6 @@ func (n network) each(f func(*bubble.Link)) {
 }
 
 func (n network) silence() { n.each((*bubble.Link).Silence) }
-func (n network) cut()     { n.each((*bubble.Link).Cut) }
 func (n network) mend()    { n.each((*bubble.Link).Mend) }
 
 func managerOf(t *testing.T, nodes []redlock.Node) *redlock.Manager {

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 MultiLock is the way to move from one lock to another without two leaders
+
 package resourcelock_test
 
 import (

@@ -80,7 +80,7 @@ func TestStartedServers(t *testing.T) {
 	if got := Redlock(t); !independent(got) {
 		t.Errorf("Redlock = %q", got)
 	}
-	if Key(t) == Key(t) {
-		t.Error("Key returned a key twice")
+	if first, second := Key(t), Key(t); first == second {
+		t.Errorf("Key returned %q twice", first)
 	}
 }
