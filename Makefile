@@ -57,6 +57,10 @@ sim: ## simulate SEEDS plans of faults in virtual time (SEEDS=1000)
 mutants: ## break the library on purpose, one way at a time, and have the simulation find each
 	$(GO) run ./hack/mutants
 
+.PHONY: test-envtest
+test-envtest: redis-server c-compiler ## managers, Leases and MultiLock against a real kube-apiserver (built once: 10 to 20 minutes)
+	@GO="$(GO)" hack/test-envtest.sh $(TESTFLAGS)
+
 .PHONY: bench
 bench: redis-server ## run the benchmarks (BENCH=regexp BENCHTIME=1s COUNT=1)
 	REDISTEST_REQUIRED=1 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -p 1 ./...

@@ -6,8 +6,7 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 cleanup() {
 	# shellcheck disable=SC2046 # one word for each server that still runs
-	kill -KILL $(jobs -pr) 2>/dev/null || true
-	wait
+	{ kill -KILL $(jobs -pr) || true; wait; } 2>/dev/null
 	rm -rf "$dir"
 }
 trap cleanup EXIT

@@ -21,6 +21,7 @@ func TestExtendDoesNotChangeTheLocksExpiry(t *testing.T) {
 	virtually(t, func(t *testing.T, w world) {
 		l := w.party(t, redlock.Config{Expiry: 10 * time.Second}).NewLock("k", redlock.WithAutoRenew(3*time.Second))
 		must(t, l.TryLock(t.Context()))
+		synctest.Wait() // until it stands on the last server
 		must(t, l.Extend(t.Context(), time.Hour))
 		synctest.Wait()
 		for i, s := range w {

@@ -11,7 +11,7 @@ import (
 const (
 	// pingInterval is how often an idle subscription is probed. A dead one costs no more than the time to
 	// the end of a TTL: waiters look then in any case.
-	pingInterval = time.Minute
+	pingInterval = 2 * time.Minute
 
 	// reconnectPause is the time after a subscription that could not be made.
 	reconnectPause = 200 * time.Millisecond

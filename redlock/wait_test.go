@@ -99,6 +99,37 @@ func TestWaiterSendsNothingWhileItWaits(t *testing.T) {
 	})
 }
 
+// Each waiter that tries gets the key where the holder has lost it, and gives it back: that must wake nobody.
+func TestWaitersDoNotWakeEachOther(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, w world) {
+		holder := w.party(t, redlock.Config{}).NewLock("k")
+		must(t, holder.TryLock(t.Context()))
+		synctest.Wait()
+		w[2].Del("k")
+		var waiting []<-chan time.Time
+		for range 3 {
+			waiting = append(waiting, wait(t, w.party(t, redlock.Config{}).NewLock("k")))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		sent := w.commands()
+		time.Sleep(20 * time.Second)
+		if n := w.commands() - sent; n > 0 {
+			t.Errorf("%d commands within 20s of waiting", n)
+		}
+		released := time.Now()
+		must(t, holder.Unlock(t.Context()))
+		select { // any of them
+		case <-waiting[0]:
+		case <-waiting[1]:
+		case <-waiting[2]:
+		}
+		if d := time.Since(released); d > 20*time.Millisecond {
+			t.Errorf("acquired %v after the release", d)
+		}
+	})
+}
+
 func (w world) commands() (n int) {
 	for _, s := range w {
 		n += s.CommandCount()

@@ -81,21 +81,10 @@ func (s servers) remote(t *testing.T) (*redlock.Manager, network) {
 	var links network
 	for _, m := range s {
 		link := bubble.NewLink(m)
-		nodes = append(nodes, link.Client(t, dialInContext))
+		nodes = append(nodes, link.Client(t))
 		links = append(links, link)
 	}
 	return managerOf(t, nodes), links
-}
-
-// dialInContext has a dial fail once its context has ended, as a dial over TCP does.
-func dialInContext(o *redis.Options) {
-	dial := o.Dialer
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return dial(ctx, network, addr)
-	}
 }
 
 func (n network) each(f func(*bubble.Link)) {

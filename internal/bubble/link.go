@@ -114,7 +114,10 @@ func (l *Link) change(f func()) {
 
 var errCut = errors.New("connection refused: the link is cut")
 
-func (l *Link) dial(context.Context) (net.Conn, error) {
+func (l *Link) dial(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // as a dial over TCP does
+	}
 	// Before the lock: the server may be busy telling somebody something that our relays must read.
 	server, err := l.server.Dial()
 	if err != nil {
