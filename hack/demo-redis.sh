@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 cleanup() {
 	# shellcheck disable=SC2046 # one word for each server that still runs
-	{ kill -KILL $(jobs -pr) || true; wait; } 2>/dev/null
+	kill $(jobs -pr) 2>/dev/null || true
+	wait
 	rm -rf "$dir"
 }
 trap cleanup EXIT

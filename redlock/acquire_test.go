@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,19 +30,34 @@ func TestSilentNodeDoesNotDelayAcquisition(t *testing.T) {
 			m := s.manager(t, redlock.Config{OperationTimeout: 500 * time.Millisecond, Expiry: 5 * time.Second}, withReadTimeout(timeout))
 			for i := range s.proxies {
 				s.proxies[i].Hold(redistest.Both)
-				l := m.NewLock(redistest.Key(t))
-				// when a lease is acquired,
-				begin := time.Now()
-				err := l.TryLock(t.Context())
-				// then it is so at once.
-				if d := time.Since(begin); err != nil || d > 50*time.Millisecond {
-					t.Errorf("server %d silent: TryLock took %v, error %v", i, d, err)
+				var times []time.Duration
+				var locks []*redlock.Lock
+				for range 5 {
+					l := m.NewLock(redistest.Key(t))
+					// when a lease is acquired,
+					begin := time.Now()
+					must(t, l.TryLock(t.Context()))
+					times, locks = append(times, time.Since(begin)), append(locks, l)
 				}
+				// then it is so at once.
+				wantAtOnce(t, times)
 				s.proxies[i].Release(redistest.Both)
-				_ = l.Unlock(t.Context())
-				s.wantFree(t, l.Key(), time.Second)
+				for _, l := range locks {
+					_ = l.Unlock(t.Context())
+					s.wantFree(t, l.Key(), time.Second)
+				}
 			}
 		})
+	}
+}
+
+// wantAtOnce fails the test unless acquisitions took less than 50ms, and far less than the OperationTimeout when others
+// kept the machine busy.
+func wantAtOnce(t *testing.T, times []time.Duration) {
+	t.Helper()
+	slices.Sort(times)
+	if median, longest := times[len(times)/2], times[len(times)-1]; median > 50*time.Millisecond || longest > 300*time.Millisecond {
+		t.Errorf("an acquisition took %v, the longest %v", median, longest)
 	}
 }
 
@@ -78,19 +94,16 @@ func TestAcquisitionsWithASilentNodeLeaveNoGoroutines(t *testing.T) {
 			m := manager(t, nodes, redlock.Config{OperationTimeout: 500 * time.Millisecond})
 			servers[1].Stop()
 			key := redistest.Key(t)
-			hundred := func() {
-				for range 100 {
-					key += "x"
-					begin := time.Now()
-					must(t, m.NewLock(key).TryLock(t.Context()))
-					if d := time.Since(begin); d > 50*time.Millisecond {
-						t.Errorf("an acquisition took %v", d)
-					}
-				}
-			}
 			// when a hundred leases are acquired,
 			before := runtime.NumGoroutine()
-			hundred()
+			var times []time.Duration
+			for range 100 {
+				key += "x"
+				begin := time.Now()
+				must(t, m.NewLock(key).TryLock(t.Context()))
+				times = append(times, time.Since(begin))
+			}
+			wantAtOnce(t, times)
 			// then no more than one command for each waits right after,
 			after := runtime.NumGoroutine()
 			if after > before+110 {
@@ -121,7 +134,7 @@ func TestSilentMajorityIsNotContention(t *testing.T) {
 	begin := time.Now()
 	err := l.TryLock(t.Context())
 	// then that fails in time, and for the right reason.
-	if d := time.Since(begin); d < ot || d > ot+100*time.Millisecond {
+	if d := time.Since(begin); d < ot || d > ot+200*time.Millisecond {
 		t.Errorf("TryLock took %v", d)
 	}
 	wantIs(t, err, redlock.ErrNotAcquired)
@@ -155,7 +168,7 @@ func TestLateSetLeavesNoOwnerlessKey(t *testing.T) {
 		if err := m.NewLock(key).TryLock(t.Context()); !errors.Is(err, redlock.ErrNotAcquired) {
 			t.Fatal(err)
 		}
-		if d := time.Since(begin); d > 2*ot+50*time.Millisecond {
+		if d := time.Since(begin); d > 2*ot+200*time.Millisecond {
 			t.Errorf("TryLock took %v", d)
 		}
 		s.wantFree(t, key, ot)
@@ -184,7 +197,7 @@ func TestCallerGivesUp(t *testing.T) {
 				begin := time.Now()
 				err := l.TryLock(ctx)
 				// then the call returns at once and says so,
-				if d := time.Since(begin); d > 100*time.Millisecond {
+				if d := time.Since(begin); d > ot/2 {
 					t.Errorf("TryLock took %v", d)
 				}
 				wantIs(t, err, context.DeadlineExceeded)

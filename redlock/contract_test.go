@@ -134,6 +134,30 @@ func TestErrorsWorkWithIsAndAs(t *testing.T) {
 	})
 }
 
+// A SET to one node is still under way, and undone, when the others have said that somebody else holds the lease.
+func TestContentionIsNoFaultOfANode(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, w world) {
+		must(t, w.party(t, redlock.Config{}).NewLock("k").TryLock(t.Context()))
+		p := w.party(t, redlock.Config{Attempts: 1})
+		warm := p.NewLock("warm")
+		must(t, warm.TryLock(t.Context()))
+		synctest.Wait()
+		must(t, warm.Unlock(t.Context()))
+		for _, l := range p.links[:2] {
+			l.Delay(bubble.Both, 10*time.Millisecond)
+		}
+		p.links[2].Delay(bubble.ToServer, 400*time.Millisecond)
+		async(t, func() {
+			time.Sleep(5 * time.Millisecond)
+			p.links[2].Delay(bubble.ToServer, 0) // the release overtakes the SET
+		})
+		q := quorumError(t, p.NewLock("k").TryLock(t.Context()))
+		if len(q.NodeErrors) > 0 {
+			t.Errorf("error is %v", q)
+		}
+	})
+}
+
 func TestTryLockTriesAsOftenAsConfigured(t *testing.T) {
 	virtually(t, func(t *testing.T, w world) {
 		must(t, w.party(t, redlock.Config{}).NewLock("k").TryLock(t.Context()))

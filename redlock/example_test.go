@@ -13,8 +13,8 @@ import (
 	"github.com/ndyakov/go-redlock/redlock"
 )
 
-// server stands for a Redis in the examples, and returns a client of it.
-func server() (rdb *redis.Client, stop func()) {
+// startRedis starts what stands for a Redis in the examples, and returns a client of it.
+func startRedis() (rdb *redis.Client, stop func()) {
 	s := miniredis.NewMiniRedis()
 	if err := s.Start(); err != nil {
 		log.Fatal(err)
@@ -28,7 +28,7 @@ func server() (rdb *redis.Client, stop func()) {
 
 // One Redis, and a fencing token by which the protected resource can tell the stale from the current.
 func ExampleNewSingle() {
-	rdb, stop := server()
+	rdb, stop := startRedis()
 	defer stop()
 	ctx := context.Background()
 
@@ -59,7 +59,7 @@ func ExampleNewSingle() {
 func ExampleNewRedlock() {
 	var nodes []redlock.Node
 	for range 3 {
-		rdb, stop := server()
+		rdb, stop := startRedis()
 		defer stop()
 		nodes = append(nodes, rdb)
 	}
@@ -86,7 +86,7 @@ func ExampleNewRedlock() {
 
 // Do waits for the lease, renews it while the function runs, and releases it.
 func ExampleManager_Do() {
-	rdb, stop := server()
+	rdb, stop := startRedis()
 	defer stop()
 	manager, err := redlock.NewSingle(rdb)
 	if err != nil {
@@ -107,7 +107,7 @@ func ExampleManager_Do() {
 
 // Lock waits for its turn: until the holder releases the lease, or its TTL is over.
 func ExampleLock_Lock() {
-	rdb, stop := server()
+	rdb, stop := startRedis()
 	defer stop()
 	manager, err := redlock.NewSingle(rdb)
 	if err != nil {
@@ -138,7 +138,7 @@ func ExampleLock_Lock() {
 
 // Work that selects hears of the loss from a channel.
 func ExampleLock_Lost() {
-	rdb, stop := server()
+	rdb, stop := startRedis()
 	defer stop()
 	manager, err := redlock.NewSingle(rdb)
 	if err != nil {
@@ -164,7 +164,7 @@ func ExampleLock_Lost() {
 
 // Work that takes a context is given one that ends with the lease.
 func ExampleLock_Context() {
-	rdb, stop := server()
+	rdb, stop := startRedis()
 	defer stop()
 	manager, err := redlock.NewSingle(rdb)
 	if err != nil {

@@ -148,9 +148,7 @@ func dial(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Clie
 	}
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.Ping(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, 5*time.Second, "the server answers", func() bool { return c.Ping(context.Background()).Err() == nil })
 	return c
 }
 

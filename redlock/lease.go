@@ -71,6 +71,7 @@ type lease struct {
 type trace struct {
 	creating bool             // a write that creates the key is under way, or of unknown fate
 	denied   bool             // it was answered, and created nothing
+	ended    chan struct{}    // closed when its call has returned
 	expiry   boottime.Instant // when whatever was sent so far has surely expired
 	shortest time.Duration    // smallest TTL among renewals of unknown fate; 0: none
 }
@@ -88,17 +89,26 @@ func (l *lease) creates(i int, ttl time.Duration) bool {
 		return false
 	}
 	l.traces[i].creating, l.traces[i].denied = true, false
+	l.traces[i].ended = make(chan struct{})
 	l.extendTrace(i, ttl)
 	return true
 }
 
 // created notes how that write ended. After most errors it may still be executed.
 func (l *lease) created(i int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil || notExecuted(err) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		l.traces[i].creating = false
 	}
+	close(l.traces[i].ended)
+}
+
+// ended is closed when the latest write that creates the key on node i has been answered, or given up.
+func (l *lease) ended(i int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.traces[i].ended
 }
 
 // wasDenied notes that node i answered that write with no, sent once as it was: there is nothing.

@@ -64,7 +64,6 @@ func TestTokensAreInNoErrorAndNoLog(t *testing.T) {
 		"healthy servers":       nil,
 		"servers without SET":   {"--rename-command", "SET", ""},
 		"servers without Lua":   {"--rename-command", "EVALSHA", "", "--rename-command", "EVAL", ""},
-		"servers without EVAL":  {"--rename-command", "EVAL", ""},
 		"servers out of memory": {"--maxmemory", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {

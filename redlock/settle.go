@@ -19,6 +19,17 @@ func (m *Manager) undo(ctx context.Context, l *lease) *phase[bool] {
 		if !clean {
 			p.settler.add(m, l)
 		}
+		if !clean && err == nil { // the release has overtaken a write that is under way
+			select {
+			case <-l.ended(p.index):
+				again, clean, _ := p.release(ctx, l)
+				deleted = deleted || again
+				if clean {
+					p.settler.note(l, true)
+				}
+			case <-ctx.Done():
+			}
+		}
 		// Gone at the second look: then it was the first that deleted it.
 		return deleted || lostReply && err == nil, err
 	})

@@ -7,7 +7,7 @@ import (
 )
 
 // Lock waits for the lease until ctx ends. While somebody else holds it nothing is polled: Lock is woken by
-// the release, or by the end of the holder's TTL. Where subscriptions do not work (an ACL, a proxy) it
+// the release, or by the end of the holder's TTL. Where subscriptions do not work (an ACL, a Ring) it
 // looks every RetryDelay instead. While too few nodes answer, it tries again every RetryDelay.
 //
 // It returns nil when the lease is held. If ctx ends the error is ctx's, and that of the last attempt. Errors
