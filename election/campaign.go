@@ -114,8 +114,8 @@ func (e *Elector) options(r rl.LeaderElectionRecord) []redlock.LockOption {
 		redlock.WithRenewDeadline(min(e.cfg.RenewDeadline, e.cfg.Manager.Validity(e.cfg.LeaseDuration))),
 		redlock.WithMetadata(record.Encode(r)),
 	}
-	if e.cfg.Manager.Mode() == redlock.ModeSingle {
-		options = append(options, redlock.WithFencingToken(e.keys.Epoch), redlock.WithFenceFloor(e.floor))
+	if e.cfg.hasEpochs() {
+		options = append(options, redlock.WithQuorumFencing(e.keys.Epoch), redlock.WithFenceFloor(e.floor))
 	}
 	return options
 }

@@ -53,11 +53,16 @@ type Config struct {
 	// client-go. Set it unless work goes on after OnStartedLeading has returned.
 	ReleaseOnCancel bool
 
+	// QuorumFencing gives terms with a Redlock Manager an epoch, which a majority of the nodes agrees on; see
+	// redlock.WithQuorumFencing for what it costs and needs. All candidates should have the same. Without it the epoch is
+	// 0 there. On a single Redis there always is one.
+	QuorumFencing bool
+
 	// FenceFloor returns a number that the epoch of the next term must exceed, such as the highest epoch that
 	// the protected resource has accepted: then a Redis that has lost its data cannot issue an old epoch again.
 	// It is asked before every attempt to take the lease, within RenewDeadline; an error fails the attempt.
-	// Not with a Redlock Manager, which has no epochs. The highest epoch that this candidate
-	// has ever seen is always part of the floor.
+	// The highest epoch that this candidate has ever seen is always part of the floor. With a Redlock Manager it
+	// needs QuorumFencing.
 	FenceFloor func(context.Context) (uint64, error)
 
 	// Logger gets changes of leader and trouble (level 0), and details (level 1). Every line carries the keys
@@ -96,8 +101,8 @@ func (c Config) validate() error {
 		return invalid("Callbacks.OnStartedLeading", "nil", "it must not be")
 	case c.Callbacks.OnStoppedLeading == nil:
 		return invalid("Callbacks.OnStoppedLeading", "nil", "it must not be")
-	case c.FenceFloor != nil && c.Manager.Mode() == redlock.ModeRedlock:
-		return invalid("FenceFloor", "set", "a Redlock manager has no epochs that it could be a floor for")
+	case c.FenceFloor != nil && !c.hasEpochs():
+		return invalid("FenceFloor", "set", "a Redlock manager has epochs, and a floor for them, only with QuorumFencing")
 	}
 	if n := len(record.Encode(c.record(0))); n > redlock.MaxMetadata {
 		return invalid("Identity", fmt.Sprintf("%d bytes long", len(c.Identity)),
@@ -105,6 +110,9 @@ func (c Config) validate() error {
 	}
 	return c.validateDurations()
 }
+
+// hasEpochs reports whether terms have epochs.
+func (c Config) hasEpochs() bool { return c.QuorumFencing || c.Manager.Mode() == redlock.ModeSingle }
 
 // jitterFactor is client-go's: between RetryPeriod and RenewDeadline there must be room for a second attempt.
 const jitterFactor = leaderelection.JitterFactor

@@ -88,5 +88,5 @@
 //
 // IsLeader and the context of the work tell the truth at the moment one looks. A process that is paused after it has
 // looked may write when another leads already. Only what is written to can refuse that, by comparing epochs;
-// see the package redlock. With a Redlock Manager there are no epochs: they are 0.
+// see the package redlock. With a Redlock Manager there are epochs only with Config.QuorumFencing: else they are 0.
 package election

@@ -14,13 +14,13 @@ type Leader struct {
 	// Identity is what the leader calls itself.
 	Identity string
 
-	// Epoch is the epoch of its term; 0 with a Redlock Manager.
+	// Epoch is the epoch of its term; 0 with a Redlock Manager, unless the leader has Config.QuorumFencing.
 	Epoch uint64
 
 	// Since is when the term began, by the leader's clock, in whole seconds.
 	Since time.Time
 
-	// Transitions is how many terms there were before; in Redlock mode, as far as the leader knew.
+	// Transitions is how many terms there were before; without epochs, as far as the leader knew.
 	Transitions int
 }
 

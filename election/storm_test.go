@@ -131,6 +131,17 @@ func TestManyElectionsSurviveARestartOfRedis(t *testing.T) {
 }
 
 func TestRedlock(t *testing.T) {
+	t.Run("without epochs", func(t *testing.T) { testRedlock(t, false) })
+	t.Run("with epochs", func(t *testing.T) { testRedlock(t, true) })
+}
+
+func testRedlock(t *testing.T, epochs bool) {
+	epoch := func(term uint64) uint64 {
+		if epochs {
+			return term
+		}
+		return 0
+	}
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := bubble.Redis(t)
 		h := newHistory()
@@ -149,12 +160,12 @@ func TestRedlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = m.Close() })
-			cs = append(cs, newCandidate(t, h, server, name, func(c *Config) { c.Manager = m }).run())
+			cs = append(cs, newCandidate(t, h, server, name, func(c *Config) { c.Manager, c.QuorumFencing = m, epochs }).run())
 			time.Sleep(time.Second)
 		}
 		a, b := cs[0], cs[1]
-		if !a.IsLeader() || a.Epoch() != 0 || h.of("a", "started")[0].epoch != 0 {
-			t.Fatalf("a does not lead without an epoch: %v", h)
+		if !a.IsLeader() || a.Epoch() != epoch(1) || h.of("a", "started")[0].epoch != epoch(1) {
+			t.Fatalf("a does not lead under epoch %d: %v", epoch(1), h)
 		}
 		links[0][0].Silence() // a minority
 		links[1][0].Silence()
@@ -171,7 +182,7 @@ func TestRedlock(t *testing.T) {
 		if held, _, err := b.look(t.Context()); !held || err != nil {
 			t.Fatal(held, err)
 		}
-		if l := b.remembered().last; l.Identity != "b" || l.Transitions != 1 {
+		if l := b.remembered().last; l.Identity != "b" || l.Transitions != 1 || l.Epoch != epoch(2) {
 			t.Errorf("the record says %+v", l)
 		}
 		links[1][1].Cut() // the majority

@@ -54,7 +54,7 @@ type epochKey struct{}
 
 // EpochFrom returns the epoch of the term for which OnStartedLeading, or the function of Lead, was called with
 // ctx. Whatever the work writes should carry it, to a place that refuses a lower epoch than the highest seen.
-// It reports false in any other context, and with a Redlock Manager.
+// It reports false in any other context, and where there are no epochs: with a Redlock Manager without Config.QuorumFencing.
 func EpochFrom(ctx context.Context) (epoch uint64, ok bool) {
 	epoch, _ = ctx.Value(epochKey{}).(uint64)
 	return epoch, epoch != 0

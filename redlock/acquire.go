@@ -64,55 +64,63 @@ func (l *Lock) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, ttl := l.m, l.opts.expiry
-	ls := newLease(l.key, len(m.peers))
-	for i := range m.peers {
-		ls.creates(i, ttl)
+	m, valid := l.m, l.m.Validity(l.opts.expiry)
+	t := &term{
+		lease: newLease(l.key, len(m.peers)),
+		from:  boottime.Now(), // before the first send
+		valid: valid,
+	}
+	v, grants, err := l.seize(ctx, t, floor)
+	if err == nil && v.verdict() == granted && l.byAgreement() {
+		v, err = l.agree(ctx, t, grants)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		m.undo(ctx, t.lease)
+		return failed("acquire", l.key, err)
 	}
 
-	valid := validity(ttl, 0, m.cfg.DriftFactor)
-	v, fence := m.newVotes(), uint64(0)
-	from := boottime.Now() // before the first send
+	verdict := v.verdict()
+	t.value = encodeValue(t.lease.token, t.fence, l.opts.metadata, l.opts.bare())
+	if verdict == granted && l.begin(t) {
+		m.cfg.Logger.V(1).Info("Lease acquired", "key", l.key, "fencingToken", t.fence, "validity", valid)
+		return nil
+	}
+	if verdict == refused {
+		t.lease.hush()
+	}
+	l.retreat(ctx, t.lease, v)
+	return v.error("acquire", l.key, ErrNotAcquired)
+}
+
+// seize asks every node for the lease. It leaves the highest fencing token that was heard of in t, and returns what
+// each node answers: to be read when lease.ended says so, also later. It fails only when ctx ends.
+func (l *Lock) seize(ctx context.Context, t *term, floor uint64) (*votes, []answer[grant], error) {
+	m, ls := l.m, t.lease
+	for i := range m.peers {
+		ls.creates(i, l.opts.expiry)
+	}
+	v, grants := m.newVotes(), make([]answer[grant], len(m.peers))
 	ph := ask(m, ctx, func(ctx context.Context, p *peer) (grant, error) {
 		g, err := l.acquireOn(ctx, p, ls, floor)
+		grants[p.index] = answer[grant]{p.index, g, err}
 		ls.created(p.index, err)
 		if err == nil && !g.ok && p.sendsOnce() {
 			ls.wasDenied(p.index)
 		}
 		return g, err
 	})
-	err = ph.collect(ctx, valid, func(a answer[grant]) bool {
-		fence = max(fence, a.value.fence)
+	err := ph.collect(ctx, t.valid, func(a answer[grant]) bool {
+		t.fence = max(t.fence, a.value.fence)
 		return v.count(a.node, a.value.ok, a.err) != undecided
 	})
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		m.undo(ctx, ls)
-		return failed("acquire", l.key, err)
-	}
-
-	verdict := v.close(noAnswer(m.cfg.OperationTimeout))
-	t := &term{
-		lease: ls,
-		value: encodeValue(ls.token, fence, l.opts.metadata, l.opts.bare()),
-		fence: fence,
-		from:  from,
-		valid: valid,
-	}
-	if verdict == granted && l.begin(t) {
-		m.cfg.Logger.V(1).Info("Lease acquired", "key", l.key, "fencingToken", fence, "validity", valid)
-		return nil
-	}
-	if verdict == refused {
-		ls.hush()
-	}
-	l.retreat(ctx, ls, v)
-	return v.error("acquire", l.key, ErrNotAcquired)
+	v.close(noAnswer(m.cfg.OperationTimeout))
+	return v, grants, err
 }
 
-// grant is a node's answer to an acquisition.
+// grant is a node's answer to an acquisition: with the fencing token, or with what that must exceed.
 type grant struct {
 	ok    bool
 	fence uint64
@@ -123,11 +131,14 @@ func (l *Lock) acquireOn(ctx context.Context, p *peer, ls *lease, floor uint64) 
 		ok, err := p.setNX(ctx, l.key, ls.token, l.opts.expiry)
 		return grant{ok: ok}, err
 	}
-	keys := []string{l.key}
-	if l.opts.fenced {
+	script, keys := acquireScript, []string{l.key}
+	if l.opts.counterKey != "" {
 		keys = append(keys, l.opts.counterKey)
 	}
-	v, err := p.run(ctx, acquireScript, true, keys,
+	if l.byAgreement() {
+		script = proposeScript
+	}
+	v, err := p.run(ctx, script, true, keys,
 		ls.token, milliseconds(l.opts.expiry), l.opts.metadata, strconv.FormatUint(floor, 10))
 	if errors.Is(err, redis.Nil) {
 		return grant{}, nil

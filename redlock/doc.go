@@ -33,9 +33,10 @@
 //
 // # Which mode
 //
-// [NewSingle] is for everybody who shares one logical Redis, and the only one with fencing tokens from an atomic
-// counter ([WithFencingToken]). [NewRedlock] needs an odd number, three at least, of Redis primaries that fail
-// independently, and tolerates the failure of a minority. In both, a bare lock is stored as other Redlock clients
+// [NewSingle] is for everybody who shares one logical Redis; fencing tokens come from an atomic counter there
+// ([WithFencingToken]). [NewRedlock] needs an odd number, three at least, of Redis primaries that fail
+// independently, and tolerates the failure of a minority; fencing tokens are agreed by a majority, in a second
+// round of commands ([WithQuorumFencing]). In both, a bare lock is stored as other Redlock clients
 // store it, and excludes them.
 //
 // # What is not guaranteed

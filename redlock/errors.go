@@ -29,8 +29,8 @@ var (
 	ErrLockLost = errors.New("lease lost")
 
 	// ErrFencingUnsupported says that WithFencingToken was asked of a Redlock
-	// manager: independent nodes have no common counter.
-	ErrFencingUnsupported = errors.New("fencing tokens need a single Redis authority")
+	// manager: independent nodes have no common counter. WithQuorumFencing does without.
+	ErrFencingUnsupported = errors.New("fencing tokens from a counter need a single Redis authority")
 
 	// ErrInconclusive says that too few nodes answered to know; a lease that was
 	// held is still held.

@@ -48,7 +48,8 @@ func (m *Manager) Holder(ctx context.Context, key string) (h Holder, held bool, 
 	}
 	switch s.close(noAnswer(m.cfg.OperationTimeout)) {
 	case granted:
-		return s.holder(), true, nil
+		h, held := s.holder()
+		return h, held, nil
 	case refused:
 		return Holder{}, false, nil
 	default:
@@ -133,14 +134,11 @@ func ttlOf(ms int64) time.Duration {
 	}
 }
 
-// LastToken returns the fencing token that was last drawn from the counter at counterKey; 0 if none ever was. It
-// needs a single Redis: a Redlock Manager answers ErrFencingUnsupported.
+// LastToken returns the highest fencing token that was drawn from the counter at counterKey, or with a Redlock Manager
+// agreed by a majority of the nodes; 0 if none ever was. An agreement that failed may count as well.
 func (m *Manager) LastToken(ctx context.Context, counterKey string) (uint64, error) {
 	if counterKey == "" {
 		return 0, invalid("counterKey", `""`, "the counter needs a key")
-	}
-	if m.Mode() == ModeRedlock {
-		return 0, failed("read", counterKey, ErrFencingUnsupported)
 	}
 	if err := m.usable(ctx); err != nil {
 		return 0, failed("read", counterKey, err)
@@ -149,9 +147,8 @@ func (m *Manager) LastToken(ctx context.Context, counterKey string) (uint64, err
 	var last uint64
 	ph := ask(m, ctx, func(ctx context.Context, p *peer) (uint64, error) { return p.counter(ctx, counterKey) })
 	err := ph.collect(ctx, m.cfg.OperationTimeout, func(a answer[uint64]) bool {
-		last = a.value
-		v.count(a.node, true, a.err)
-		return true
+		last = max(last, a.value)
+		return v.count(a.node, true, a.err) != undecided
 	})
 	if err != nil {
 		return 0, failed("read", counterKey, err)
@@ -225,17 +222,21 @@ func (s *sight) verdict() verdict {
 	return t.verdict()
 }
 
-func (s *sight) holder() Holder {
+// holder returns the one of the token that most nodes show. While the fencing token is not agreed there is none: when it
+// is, one node of any majority has it.
+func (s *sight) holder() (h Holder, held bool) {
 	rs := s.readings[s.most]
 	ttls := make([]time.Duration, len(rs))
 	for i, r := range rs {
 		ttls[i] = r.ttl
+		if !isPending(r.value) {
+			h.FencingToken, h.Metadata = decodeValue(r.value)
+			held = true
+		}
 	}
-	fence, metadata := decodeValue(rs[0].value)
-	return Holder{
-		Metadata:     metadata,
-		FencingToken: fence,
-		TTL:          atQuorum(ttls, s.nodes),
-		Nodes:        len(rs),
+	h.TTL, h.Nodes = atQuorum(ttls, s.nodes), len(rs)
+	if !held {
+		return Holder{}, false
 	}
+	return h, true
 }

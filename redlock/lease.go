@@ -31,6 +31,11 @@ func encodeValue(token string, fence uint64, metadata string, bare bool) string 
 	return token + ":" + strconv.FormatUint(fence, 10) + ":" + metadata
 }
 
+// isPending reports whether a stored value is that of a lease whose fencing token is not agreed yet.
+func isPending(value string) bool {
+	return len(value) > tokenLength+1 && value[tokenLength:tokenLength+2] == "::"
+}
+
 // decodeValue reads a stored value. One that is not of our form, such as another
 // client's, has neither fence nor metadata.
 func decodeValue(value string) (fence uint64, metadata string) {

@@ -161,8 +161,17 @@ func newScript(text string) *script {
 	return &script{text: text, digest: hex.EncodeToString(sum[:])}
 }
 
+//go:embed scripts/counter.lua
+var counterText string
+
 //go:embed scripts/acquire.lua
 var acquireText string
+
+//go:embed scripts/propose.lua
+var proposeText string
+
+//go:embed scripts/agree.lua
+var agreeText string
 
 //go:embed scripts/renew.lua
 var renewText string
@@ -174,7 +183,9 @@ var releaseText string
 var readText string
 
 var (
-	acquireScript = newScript(acquireText)
+	acquireScript = newScript(counterText + acquireText)
+	proposeScript = newScript(counterText + proposeText)
+	agreeScript   = newScript(counterText + agreeText)
 	renewScript   = newScript(renewText)
 	releaseScript = newScript(releaseText)
 	readScript    = newScript(readText)

@@ -21,7 +21,7 @@ type lockOptions struct {
 	fenceFloor    func(context.Context) (uint64, error)
 	metadata      string
 
-	autoRenew, deadline, fenced bool // given
+	autoRenew, deadline, fenced, agreed bool // given
 }
 
 // WithExpiry sets the TTL of this lock's leases instead of Config.Expiry.
@@ -53,9 +53,19 @@ func WithRenewDeadline(d time.Duration) LockOption {
 
 // WithFencingToken has every acquisition draw a token, greater than any before, from the atomic
 // counter at counterKey, which is never deleted. On a Redis Cluster both keys need the same
-// hash tag. Redlock managers answer ErrFencingUnsupported.
+// hash tag. Redlock managers, whose nodes have no counter in common, answer ErrFencingUnsupported:
+// see WithQuorumFencing.
 func WithFencingToken(counterKey string) LockOption {
 	return func(o *lockOptions) { o.counterKey, o.fenced = counterKey, true }
+}
+
+// WithQuorumFencing has every acquisition agree with a majority of the nodes on a fencing token that is greater than
+// any before: a second round of commands, after which a majority has the token stored at counterKey. Tokens grow in
+// the order of the leases, whatever the clocks do, as long as the nodes keep what they have acknowledged
+// (appendfsync always; a node that has lost its data must not come back): two majorities have a node in common, and it knows
+// the greater token. An acquisition that fails on the way may leave a gap. With a single Redis it is WithFencingToken.
+func WithQuorumFencing(counterKey string) LockOption {
+	return func(o *lockOptions) { o.counterKey, o.agreed = counterKey, true }
 }
 
 // WithFenceFloor asks floor before every acquisition attempt for a number that the fencing token
@@ -71,7 +81,7 @@ func WithMetadata(s string) LockOption {
 }
 
 // bare reports whether the value is the token alone.
-func (o *lockOptions) bare() bool { return !o.fenced && o.metadata == "" }
+func (o *lockOptions) bare() bool { return o.counterKey == "" && o.metadata == "" }
 
 func (m *Manager) checkOptions(key string, o *lockOptions) error {
 	if key == "" {
@@ -104,15 +114,22 @@ func (m *Manager) checkOptions(key string, o *lockOptions) error {
 }
 
 func (m *Manager) checkFencing(key string, o *lockOptions) error {
+	option := "WithFencingToken"
+	if o.agreed {
+		option = "WithQuorumFencing"
+	}
+	fenced := o.fenced || o.agreed
 	switch {
 	case o.fenced && m.Mode() == ModeRedlock:
 		return failed("acquire", key, ErrFencingUnsupported)
-	case o.fenced && o.counterKey == "":
-		return invalid("WithFencingToken", `""`, "the counter needs a key")
-	case o.fenced && o.counterKey == key:
-		return invalid("WithFencingToken", fmt.Sprintf("%q", key), "the counter needs another key than the lease")
-	case o.fenceFloor != nil && !o.fenced:
-		return invalid("WithFenceFloor", "given alone", "it needs WithFencingToken")
+	case o.fenced && o.agreed:
+		return invalid(option, fmt.Sprintf("%q", o.counterKey), "WithFencingToken is given as well: a lease has one fencing token")
+	case fenced && o.counterKey == "":
+		return invalid(option, `""`, "the counter needs a key")
+	case fenced && o.counterKey == key:
+		return invalid(option, fmt.Sprintf("%q", key), "the counter needs another key than the lease")
+	case o.fenceFloor != nil && !fenced:
+		return invalid("WithFenceFloor", "given alone", "it needs WithFencingToken or WithQuorumFencing")
 	}
 	return nil
 }

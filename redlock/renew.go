@@ -175,6 +175,9 @@ func (l *Lock) healOn(p *peer, t *term, ttl time.Duration) {
 	defer cancel()
 	put, err := p.setNX(ctx, l.key, t.value, ttl)
 	t.lease.created(p.index, err)
+	if put && l.byAgreement() {
+		_, _ = l.agreeOn(ctx, p, t) // it has lost the counter as well
+	}
 	l.m.cfg.Logger.V(1).Info("Node had lost the lease", "key", l.key, "node", p.index, "restored", put)
 }
 

@@ -36,10 +36,15 @@ type Config struct {
 	// Logger gets changes of terms (level 0) and details (level 1), with the keys "lease" and "identity". Default: silent.
 	Logger logr.Logger
 
+	// QuorumFencing gives terms on a Redlock manager an epoch, which a majority of the nodes agrees on; see
+	// redlock.WithQuorumFencing for what it costs and needs. All candidates should have the same. Without it the epoch is 0
+	// there. On a single Redis there always is one.
+	QuorumFencing bool
+
 	// FenceFloor returns a number that the epoch of the next term must exceed, such as the highest epoch that
 	// the protected resource has accepted. It is asked before every attempt to take the lease; an error
-	// fails the attempt. The highest epoch that this lock has ever seen is always part of the floor. Not with a
-	// Redlock manager, which has no epochs.
+	// fails the attempt. The highest epoch that this lock has ever seen is always part of the floor. On a
+	// Redlock manager it needs QuorumFencing.
 	FenceFloor func(context.Context) (uint64, error)
 
 	// FastHandover lets Get, asked again by a follower about a leader that it knows, wait for that leader's
@@ -83,11 +88,14 @@ func (c Config) check() (record.Keys, error) {
 			return record.Keys{}, fmt.Errorf("LeaseDuration is %v: %w", c.LeaseDuration, err)
 		}
 	}
-	if c.FenceFloor != nil && c.Manager.Mode() == redlock.ModeRedlock {
-		return record.Keys{}, fmt.Errorf("FenceFloor is set: a Redlock manager has no epochs that it could be a floor for")
+	if c.FenceFloor != nil && !c.hasEpochs() {
+		return record.Keys{}, fmt.Errorf("FenceFloor is set: a Redlock manager has epochs, and a floor for them, only with QuorumFencing")
 	}
 	return keys, nil
 }
+
+// hasEpochs reports whether terms have epochs.
+func (c Config) hasEpochs() bool { return c.QuorumFencing || c.Manager.Mode() == redlock.ModeSingle }
 
 func (c Config) checkTTL(ttl time.Duration) error {
 	if ttl < time.Millisecond || ttl > redlock.MaxExpiry {

@@ -13,7 +13,8 @@
 // A term is one acquisition of the lease. On a single Redis it has an epoch, greater than that of any term before;
 // LeaderTransitions is the epoch less one. A lost term is over: until the elector has said that it
 // stopped leading, the lock refuses to acquire again, so that a leader never slips from one term into
-// the next without its callbacks. With a Redlock manager the epoch is 0, and LeaderTransitions what client-go counts.
+// the next without its callbacks. With a Redlock manager and without
+// Config.QuorumFencing the epoch is 0, and LeaderTransitions what client-go counts.
 //
 // # What differs from a Lease
 //

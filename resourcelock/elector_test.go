@@ -141,7 +141,7 @@ type option func(*resourcelock.Config, *leaderelection.LeaderElectionConfig)
 func newCandidate(t *testing.T, m *redlock.Manager, name string, opts ...option) *candidate {
 	t.Helper()
 	c := &candidate{name: name, done: make(chan struct{})}
-	cfg := resourcelock.Config{Manager: m, Namespace: "ns", Name: "name", Identity: name}
+	cfg := resourcelock.Config{Manager: m, Namespace: "ns", Name: "name", Identity: name, QuorumFencing: true}
 	lec := leaderelection.LeaderElectionConfig{
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true, Name: name,

@@ -151,7 +151,7 @@ func (s *sighting) encode() {
 // free makes a sighting of a lease that nobody holds: as if the last holder had released it.
 func (l *Lock) free(ctx context.Context) (*sighting, error) {
 	last := uint64(0)
-	if l.cfg.Manager.Mode() == redlock.ModeSingle {
+	if l.cfg.hasEpochs() {
 		var err error
 		if last, err = l.cfg.Manager.LastToken(ctx, l.keys.Epoch); err != nil {
 			return nil, l.wrap("reading", err)

@@ -40,7 +40,7 @@ func (l *Lock) Identity() string { return l.cfg.Identity }
 func (l *Lock) Describe() string { return l.cfg.Namespace + "/" + l.cfg.Name }
 
 // Epoch returns the epoch of the current term of this process: its fencing token. It is 0 when this process
-// does not hold the lease at this moment, and always with a Redlock manager.
+// does not hold the lease at this moment, and always with a Redlock manager unless Config.QuorumFencing is set.
 func (l *Lock) Epoch() uint64 {
 	if t := l.current(); t.held() {
 		return t.lock.FencingToken()

@@ -51,7 +51,12 @@ func realManager(t *testing.T, addrs ...string) *redlock.Manager {
 
 func newLock(t *testing.T, m *redlock.Manager, name, identity string) *resourcelock.Lock {
 	t.Helper()
-	l, err := resourcelock.New(resourcelock.Config{Manager: m, Namespace: "ns", Name: name, Identity: identity, FastHandover: true})
+	return newLockOf(t, resourcelock.Config{Manager: m, Namespace: "ns", Name: name, Identity: identity, FastHandover: true, QuorumFencing: true})
+}
+
+func newLockOf(t *testing.T, cfg resourcelock.Config) *resourcelock.Lock {
+	t.Helper()
+	l, err := resourcelock.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,13 +147,29 @@ func start(t *testing.T, m manager.Manager) (stop func(), result <-chan error) {
 // Two managers without an API server: one leads its Runnables, the other waits, and begins only after the first has
 // released, which is after its Runnables have ended.
 func TestManagersWithoutAnAPIServer(t *testing.T) {
-	for name, addrs := range map[string][]string{"single": {redistest.Single(t)}, "Redlock": redistest.Redlock(t)} {
+	three := redistest.Redlock(t)
+	for name, v := range map[string]struct {
+		addrs  []string
+		epochs bool
+	}{
+		"single":                 {addrs: []string{redistest.Single(t)}, epochs: true},
+		"Redlock":                {addrs: three, epochs: true},
+		"Redlock without epochs": {addrs: three},
+	} {
 		t.Run(name, func(t *testing.T) {
 			lease := redistest.Key(t)
+			begins := func(id string, term int) string {
+				if !v.epochs {
+					term = 0
+				}
+				return fmt.Sprintf("%s begins under epoch %d", id, term)
+			}
 			d := new(diary)
 			var stops []func()
 			for _, id := range []string{"a", "b"} {
-				lock := newLock(t, realManager(t, addrs...), lease, id)
+				lock := newLockOf(t, resourcelock.Config{
+					Manager: realManager(t, v.addrs...), Namespace: "ns", Name: lease, Identity: id, FastHandover: true, QuorumFencing: name == "Redlock",
+				})
 				m := newCtrlManager(t, lock)
 				for _, r := range []manager.Runnable{lock, &work{id, d, lock}} {
 					if err := m.Add(r); err != nil {
@@ -158,28 +179,18 @@ func TestManagersWithoutAnAPIServer(t *testing.T) {
 				stop, _ := start(t, m)
 				stops = append(stops, stop)
 				if id == "a" {
-					d.await(t, fmt.Sprintf("a begins under epoch %d", epochOf(name, 1)))
+					d.await(t, begins("a", 1))
 				}
 			}
 			time.Sleep(100 * time.Millisecond)
 			stops[0]()
-			d.await(t, fmt.Sprintf("b begins under epoch %d", epochOf(name, 2)))
-			want := []string{
-				fmt.Sprintf("a begins under epoch %d", epochOf(name, 1)), "a ends",
-				fmt.Sprintf("b begins under epoch %d", epochOf(name, 2)),
-			}
+			d.await(t, begins("b", 2))
+			want := []string{begins("a", 1), "a ends", begins("b", 2)}
 			if got := d.read(); !slices.Equal(got, want) {
 				t.Fatalf("happened %q, want %q", got, want)
 			}
 		})
 	}
-}
-
-func epochOf(mode string, term int) int {
-	if mode == "Redlock" {
-		return 0
-	}
-	return term
 }
 
 // Probes and webhooks are served by a manager that does not lead as well.
@@ -338,7 +349,7 @@ func TestHandoverBetweenManagersTakesMilliseconds(t *testing.T) {
 			var took []time.Duration
 			stop, result := run("0")
 			for i := range handovers {
-				d.await(t, fmt.Sprintf("%d begins under epoch %d", i, epochOf(name, i+1)))
+				d.await(t, fmt.Sprintf("%d begins under epoch %d", i, i+1))
 				nextStop, nextResult := run(fmt.Sprint(i + 1))
 				time.Sleep(5 * time.Second) // it has looked once, and waits
 				stop()
@@ -346,7 +357,7 @@ func TestHandoverBetweenManagersTakesMilliseconds(t *testing.T) {
 					t.Fatal(err)
 				}
 				ended := time.Now()
-				d.await(t, fmt.Sprintf("%d begins under epoch %d", i+1, epochOf(name, i+2)))
+				d.await(t, fmt.Sprintf("%d begins under epoch %d", i+1, i+2))
 				took = append(took, time.Since(ended))
 				stop, result = nextStop, nextResult
 			}

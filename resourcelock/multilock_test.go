@@ -21,7 +21,7 @@ func newMove(t *testing.T) move { return move{newServers(t, 1), newServers(t, 3)
 
 func lockAt(t *testing.T, s servers, identity string) *resourcelock.Lock {
 	t.Helper()
-	l, err := resourcelock.New(resourcelock.Config{Manager: s.manager(t), Namespace: "ns", Name: "name", Identity: identity})
+	l, err := resourcelock.New(resourcelock.Config{Manager: s.manager(t), Namespace: "ns", Name: "name", Identity: identity, QuorumFencing: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,8 +79,8 @@ func (l *Lock) options(t *term) []redlock.LockOption {
 		redlock.WithRenewDeadline(l.cfg.Manager.Validity(t.ttl)),
 		redlock.WithMetadata(t.record),
 	}
-	if l.cfg.Manager.Mode() == redlock.ModeSingle {
-		opts = append(opts, redlock.WithFencingToken(l.keys.Epoch), redlock.WithFenceFloor(l.floor))
+	if l.cfg.hasEpochs() {
+		opts = append(opts, redlock.WithQuorumFencing(l.keys.Epoch), redlock.WithFenceFloor(l.floor))
 	}
 	return opts
 }
