@@ -38,7 +38,7 @@ func (e *Elector) campaign(ctx context.Context, w *redlock.Watch) (*term, error)
 		if err != nil {
 			wait = jittered(e.cfg.RetryPeriod)
 		}
-		if err := await(ctx, w, wait); err != nil {
+		if err := w.Wait(ctx, wait); err != nil {
 			return nil, unlessOver(ctx, err)
 		}
 	}
@@ -68,7 +68,7 @@ func (e *Elector) follow(ctx context.Context, w *redlock.Watch) {
 		if err != nil || !held { // nobody tells us when somebody begins to lead
 			ttl = jittered(e.cfg.RetryPeriod)
 		}
-		if await(ctx, w, ttl) != nil {
+		if w.Wait(ctx, ttl) != nil {
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/ndyakov/go-redlock/internal/record"
@@ -38,19 +37,6 @@ func leaderOf(h redlock.Holder) Leader {
 func (l Leader) sameTerm(other Leader) bool {
 	return l.Identity == other.Identity && l.Epoch == other.Epoch &&
 		l.Transitions == other.Transitions && l.Since.Unix() == other.Since.Unix()
-}
-
-// await returns nil when it is time to look again who leads: after ttl, the leader's, or when a release was heard
-// before. Watch.Wait by itself would go on waiting where another has begun to lead when that was over.
-func await(ctx context.Context, w *redlock.Watch, ttl time.Duration) error {
-	// The key goes when its last millisecond is over; those who wait for that must not all come at once.
-	bounded, cancel := context.WithTimeout(ctx, ttl+2*time.Millisecond+rand.N(8*time.Millisecond))
-	defer cancel()
-	err := w.Wait(bounded, redlock.MaxTTL)
-	if ctx.Err() == nil && bounded.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // memory is what a candidate has seen of the election so far. Its fields are guarded by Elector.mu.

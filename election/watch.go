@@ -63,7 +63,7 @@ func watch(ctx context.Context, m *redlock.Manager, key string, tell func(Leader
 			}
 			first, last = false, l
 		}
-		if await(ctx, w, wait) != nil {
+		if w.Wait(ctx, wait) != nil {
 			return
 		}
 	}

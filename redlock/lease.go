@@ -143,7 +143,7 @@ func (l *lease) renews(ttl time.Duration) {
 // is executed in time, and the server's clock may be slow.
 func (l *lease) extendTrace(i int, ttl time.Duration) {
 	end := boottime.Now().Add(ttl + ttl/10 + time.Second)
-	if end.Until() > l.traces[i].expiry.Until() {
+	if end.After(l.traces[i].expiry) {
 		l.traces[i].expiry = end
 	}
 }

@@ -118,8 +118,9 @@ func (w *Watch) Wait(ctx context.Context, ttl time.Duration) error {
 		}
 		switch heard, enough := w.heard(); {
 		case enough:
-			w.forget()
-			return sleep(ctx, w.spread())
+			err := sleep(ctx, w.spread())
+			w.forget() // also what the last nodes told meanwhile: the look to come covers it
+			return err
 		case heard:
 			timer.Reset(min(releaseGrace, w.patience(end)))
 		default:

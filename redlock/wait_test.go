@@ -337,6 +337,9 @@ func TestFiftyContenders(t *testing.T) {
 		if acquired.Load() < 5 || longest > 500*time.Millisecond {
 			t.Errorf("%d acquisitions in a minute, %v from a release to the next", acquired.Load(), longest)
 		}
+		if each := w.commands() / int(acquired.Load()); each > 30*n { // ten on each node for a waiter that is woken once
+			t.Errorf("%d commands for each acquisition", each)
+		}
 		time.Sleep(2 * time.Second) // losers clean up
 		w.wantFree(t, "k")
 		for i, s := range w {

@@ -22,19 +22,24 @@ type Instant struct {
 
 // Now returns the present moment.
 func Now() Instant {
-	before, ok := read(realtime)
-	mono := time.Now()
-	after, _ := read(realtime)
-	// A bubble's clock starts in the year 2000: it does not lie between two
-	// readings of the kernel's. (If somebody set the wall clock between the two,
-	// the suspend reading is given up for this Instant: never is it mixed.)
-	wall := time.Duration(mono.UnixNano())
-	if !ok || wall < before || wall > after {
-		return Instant{mono: mono}
+	now := Instant{mono: time.Now()}
+	if !inBubble(now.mono) {
+		now.boot, _ = read(sinceBoot)
 	}
-	boot, _ := read(sinceBoot)
-	return Instant{mono: mono, boot: boot}
+	return now
 }
+
+// inBubble reports whether now was read in a bubble, whose clock starts in the year 2000. On a machine that
+// thinks it is as early as that the kernel's clock tells.
+func inBubble(now time.Time) bool {
+	if now.Unix() > year2020 {
+		return false
+	}
+	wall, ok := read(realtime)
+	return !ok || (wall - time.Duration(now.UnixNano())).Abs() > time.Minute
+}
+
+const year2020 = 1577836800 // in seconds since 1970
 
 // Elapsed returns the time since i, negative for a moment to come: by the
 // monotonic clock or by the one that counts suspend, whichever says more.
@@ -58,6 +63,14 @@ func (i Instant) Add(d time.Duration) Instant {
 		i.boot += d
 	}
 	return i
+}
+
+// After reports whether i comes later than j.
+func (i Instant) After(j Instant) bool {
+	if i.boot != 0 && j.boot != 0 {
+		return i.boot > j.boot
+	}
+	return i.mono.After(j.mono)
 }
 
 // Until returns the time left until i, negative once it has passed.

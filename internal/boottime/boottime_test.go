@@ -52,6 +52,31 @@ func TestSuspendCounts(t *testing.T) {
 	}
 }
 
+func TestAfterCountsSuspend(t *testing.T) {
+	now := Now()
+	later := Instant{mono: now.mono.Add(time.Second), boot: now.boot + time.Hour} // an hour of it asleep
+	for _, c := range []struct {
+		a, b Instant
+		want bool
+	}{
+		{later, now, true}, {now, later, false}, {now, now, false}, {now, Instant{}, true}, {Instant{}, now, false},
+		{later, now.Add(time.Minute), now.boot != 0}, {Instant{mono: later.mono}, now, true},
+	} {
+		if got := c.a.After(c.b); got != c.want {
+			t.Errorf("%+v after %+v: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestBubblesAreToldByTheirTime(t *testing.T) {
+	if now := time.Now(); inBubble(now) {
+		t.Errorf("%v counts as a bubble's", now)
+	}
+	if !inBubble(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) {
+		t.Error("the beginning of a bubble's time does not count as one")
+	}
+}
+
 func TestZeroInstantIsLongAgo(t *testing.T) {
 	if e := (Instant{}).Elapsed(); e < 100*365*24*time.Hour {
 		t.Fatalf("Elapsed() of the zero Instant = %v", e)
