@@ -49,7 +49,8 @@ type Config struct {
 
 	// FastHandover lets Get, asked again by a follower about a leader that it knows, wait for that leader's
 	// release or end instead of answering the same again: an unmodified LeaderElector then takes over within
-	// milliseconds instead of at its next RetryPeriod. Not for a lock inside a MultiLock.
+	// milliseconds instead of at its next RetryPeriod. Not for a lock inside a MultiLock. After a change of leader
+	// an elector looks again one RetryPeriod later, and waits from then on; the election package knows no such gap.
 	FastHandover bool
 }
 

@@ -89,9 +89,11 @@ func tally(in io.Reader, out io.Writer) error {
 	return n.verdict()
 }
 
-// isResult reports whether a package's output is the line that go test prints of it without -json.
+// isResult reports whether a package's output is the line that go test prints of it without -json, or part of a table
+// of what it has measured.
 func isResult(output string) bool {
-	return strings.HasPrefix(output, "ok  \t") || strings.HasPrefix(output, "FAIL\t") || strings.Contains(output, "[no test files]")
+	return strings.HasPrefix(output, "ok  \t") || strings.HasPrefix(output, "FAIL\t") || strings.HasPrefix(output, "| ") ||
+		strings.Contains(output, "[no test files]")
 }
 
 func (n counts) verdict() error {

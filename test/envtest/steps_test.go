@@ -24,7 +24,7 @@ func leaseOnly(cfg *rest.Config, opts ctrl.Options, namespace, name string) (man
 }
 
 func leaseAndRedis(cfg *rest.Config, opts ctrl.Options, redis *redlock.Manager, namespace, name string) (manager.Manager, *resourcelock.Lock, error) {
-	lock, err := resourcelock.New(resourcelock.Config{Manager: redis, Namespace: namespace, Name: name})
+	lock, err := resourcelock.New(resourcelock.Config{Manager: redis, Namespace: namespace, Name: name, QuorumFencing: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,7 +49,9 @@ func leaseAndRedis(cfg *rest.Config, opts ctrl.Options, redis *redlock.Manager, 
 }
 
 func redisOnly(cfg *rest.Config, opts ctrl.Options, redis *redlock.Manager, namespace, name string) (manager.Manager, *resourcelock.Lock, error) {
-	lock, err := resourcelock.New(resourcelock.Config{Manager: redis, Namespace: namespace, Name: name, FastHandover: true})
+	lock, err := resourcelock.New(resourcelock.Config{
+		Manager: redis, Namespace: namespace, Name: name, QuorumFencing: true, FastHandover: true,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
