@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/klog/v2"
 
 	"github.com/ndyakov/go-redlock/election"
 	"github.com/ndyakov/go-redlock/internal/redistest"
@@ -184,6 +186,8 @@ func BenchmarkCrashTakeover(b *testing.B) {
 }
 
 func benchmark(b *testing.B, end func(contender, *redistest.Server) time.Time) {
+	klog.SetLogger(logr.Discard()) // client-go's, which would hide the figures
+	b.Cleanup(klog.ClearLogger)
 	for name, starts := range map[string]starter{"Elector": startElector, "LeaderElector": startClientGo} {
 		b.Run(name, func(b *testing.B) {
 			server := redistest.Start(b)
