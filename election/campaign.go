@@ -101,7 +101,7 @@ func (e *Elector) stand(ctx context.Context) (*term, error) {
 	case err == nil && lock.Held():
 		return newTerm(ctx, lock, r), nil
 	}
-	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) && len(q.NodeErrors) == 0 {
+	if q := (*redlock.QuorumError)(nil); errors.As(err, &q) && q.Contended() {
 		return nil, nil
 	}
 	return nil, err

@@ -17,8 +17,8 @@ import (
 //
 // It returns nil when the lease is held; ErrAlreadyHeld when this handle holds one already; the error
 // of ctx when that ended first; ErrFencingUnsupported, or an error that names the field, for options
-// that cannot work. Otherwise it returns a *QuorumError, which is ErrNotAcquired: NodeErrors is empty
-// when somebody else holds the lease, and says why where nodes failed. A failed TryLock leaves no key
+// that cannot work. Otherwise it returns a *QuorumError, which is ErrNotAcquired: Contended when somebody
+// else holds the lease; NodeErrors says why where nodes failed. A failed TryLock leaves no key
 // behind; what cannot be undone at once is undone in the background.
 //
 // The algorithm is the one of https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/:

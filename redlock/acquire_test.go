@@ -300,3 +300,25 @@ func TestOwnKeyFromAttemptOneDoesNotBlockAttemptTwo(t *testing.T) {
 		t.Error("the lease does not stand on servers 0 and 2")
 	}
 }
+
+func TestContendedIsNotUnreachable(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, w world) {
+		holder := w.party(t, redlock.Config{}).NewLock("k")
+		must(t, holder.TryLock(t.Context()))
+		p := w.party(t, redlock.Config{Attempts: 1})
+		l := p.NewLock("k")
+		for i, want := range []bool{true, true, false, false} { // with this many nodes cut off
+			if i > 0 {
+				p.links[i-1].Silence()
+			}
+			if q := quorumError(t, l.TryLock(t.Context())); q.Contended() != want {
+				t.Errorf("with %d nodes silent contended is %v: %v", i, !want, q)
+			}
+		}
+		w[0].Del("k")
+		w[1].Del("k")
+		if q := quorumError(t, holder.Extend(t.Context(), time.Second)); q.Contended() {
+			t.Errorf("a renewal is contended: %v", q)
+		}
+	})
+}

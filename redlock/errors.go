@@ -53,8 +53,15 @@ type QuorumError struct {
 	NodeErrors map[int]error // why others could not, by index of the node; a node that just refused is not here
 
 	key     string
+	nodes   int // of all
 	refused int // nodes where somebody else, or nobody, held the key
 	cause   error
+}
+
+// Contended reports whether an acquisition failed because so many nodes have the lease of somebody else that there was no
+// majority to be had, whatever the other nodes would have said. Otherwise too few nodes answered to know.
+func (e *QuorumError) Contended() bool {
+	return e.Operation == "acquire" && e.refused > e.nodes-e.Required
 }
 
 func (e *QuorumError) Error() string {

@@ -130,6 +130,7 @@ func (v *votes) error(operation, key string, cause error) *QuorumError {
 		Required:   quorumOf(v.nodes),
 		NodeErrors: v.errs,
 		key:        key,
+		nodes:      v.nodes,
 		refused:    v.refused,
 		cause:      cause,
 	}

@@ -263,6 +263,31 @@ func TestWhatAnElectorIsTold(t *testing.T) {
 	})
 }
 
+// A lease is taken, or is not known to be, whatever a minority says.
+func TestCreateWhileNodesAreDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t, 3)
+		m, links := s.remote(t)
+		b := newCandidate(t, m, "b").lock
+		rec := rl.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 15}
+		if err := newCandidate(t, s.manager(t), "a").lock.Create(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		links[0].Silence()
+		if err := b.Create(t.Context(), rec); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("Create of a taken lease with one node down: %v", err)
+		}
+		links[0].Cut()
+		links[1].Cut()
+		if err := b.Create(t.Context(), rec); err == nil || apierrors.IsAlreadyExists(err) {
+			t.Errorf("Create with two nodes down: %v", err)
+		}
+		if _, _, err := b.Get(t.Context()); err == nil || apierrors.IsNotFound(err) {
+			t.Errorf("Get with two nodes down: %v", err)
+		}
+	})
+}
+
 // A record left by an earlier process with the same identity is somebody else's.
 func TestSameIdentityTwice(t *testing.T) {
 	inBoth(t, func(t *testing.T, s servers) {

@@ -45,10 +45,10 @@ func (l *Lock) Update(ctx context.Context, ler rl.LeaderElectionRecord) error {
 	return l.acquire(ctx, ler)
 }
 
-// isTaken reports whether an acquisition failed because others hold the lease on a majority of the nodes.
+// isTaken reports whether an acquisition failed because others hold the lease.
 func isTaken(err error) bool {
 	var q *redlock.QuorumError
-	return errors.Is(err, redlock.ErrNotAcquired) && errors.As(err, &q) && q.Succeeded+len(q.NodeErrors) < q.Required
+	return errors.As(err, &q) && q.Contended()
 }
 
 func (l *Lock) acquire(ctx context.Context, ler rl.LeaderElectionRecord) error {
