@@ -25,6 +25,7 @@ const (
 	leaseKey        = "{my-namespace/my-controller}:lease"
 	counterKey      = "{my-namespace/my-controller}:epoch"
 	user            = "elector"
+	retryPeriod     = 200 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -140,17 +141,56 @@ func TestNoRuleTooMany(t *testing.T) {
 	}
 }
 
-// Without rights on channels a release works all the same; those who wait find out by themselves.
-func TestReleaseWithoutChannels(t *testing.T) {
-	rules := slices.DeleteFunc(documented(t), func(r string) bool {
+// withoutChannels are the rules of a user that can neither tell of a release nor hear of one.
+func withoutChannels(t *testing.T) []string {
+	return slices.DeleteFunc(documented(t), func(r string) bool {
 		return strings.HasPrefix(r, "&") || slices.Contains([]string{"+publish", "+subscribe", "+unsubscribe"}, r)
 	})
-	s := newServer(t, rules)
+}
+
+// Without rights on channels a release works all the same; those who wait find out by themselves.
+func TestReleaseWithoutChannels(t *testing.T) {
+	s := newServer(t, withoutChannels(t))
 	if err := fenced(t, s); err != nil {
 		t.Error(err)
 	}
 	if n := s.admin.Exists(t.Context(), leaseKey).Val(); n != 0 {
 		t.Error("the lease was not released")
+	}
+}
+
+// An elector that hears of no release notices it within a RetryPeriod, and takes over when the TTL of a dead leader ends.
+func TestElectionWithoutChannels(t *testing.T) {
+	const slack = 150 * time.Millisecond
+	s := newServer(t, withoutChannels(t))
+	leads := make(chan string, 2)
+	start := func(id string) (stop func()) {
+		run, err := elector(s.manager(t), id, leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { leads <- id; <-ctx.Done() },
+			OnStoppedLeading: func() {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return goRun(t, run)
+	}
+	dead := s.manager(t).NewLock(leaseKey, redlock.WithFencingToken(counterKey), redlock.WithExpiry(time.Second))
+	if err := dead.TryLock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	stop := start("first")
+	await(t, leads, "first")
+	if d := time.Since(begin); d > time.Second+slack {
+		t.Errorf("the takeover from a dead leader took %v, its TTL was 1s", d)
+	}
+	start("second")
+	time.Sleep(500 * time.Millisecond)
+	begin = time.Now()
+	stop()
+	await(t, leads, "second")
+	if d := time.Since(begin); d > retryPeriod+slack {
+		t.Errorf("the release was noticed after %v, RetryPeriod is %v", d, retryPeriod)
 	}
 }
 
@@ -213,7 +253,7 @@ func electors(t *testing.T, s *server) error {
 		}
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: lock, Callbacks: cb, ReleaseOnCancel: true,
-			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: retryPeriod,
 		})
 		if err != nil {
 			return nil, err
@@ -225,15 +265,26 @@ func electors(t *testing.T, s *server) error {
 // elections are the same with electors of our own.
 func elections(t *testing.T, s *server) error {
 	return handOver(t, s, func(id string, cb leaderelection.LeaderCallbacks) (func(context.Context), error) {
-		e, err := election.New(election.Config{
-			Manager: s.manager(t), Namespace: namespace, Name: name, Identity: id, Callbacks: cb, ReleaseOnCancel: true,
-			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
-		})
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) { _ = e.Run(ctx) }, nil
+		return elector(s.manager(t), id, cb)
 	})
+}
+
+func elector(m *redlock.Manager, id string, cb leaderelection.LeaderCallbacks) (run func(context.Context), err error) {
+	e, err := election.New(election.Config{
+		Manager: m, Namespace: namespace, Name: name, Identity: id, Callbacks: cb, ReleaseOnCancel: true,
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: retryPeriod,
+	})
+	return func(ctx context.Context) { _ = e.Run(ctx) }, err
+}
+
+// goRun runs a candidate until stop, or until the test ends.
+func goRun(t *testing.T, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // handOver has two candidates, of which the first leads and renews, and is then asked to end.
@@ -247,12 +298,7 @@ func handOver(t *testing.T, s *server, candidate func(string, leaderelection.Lea
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() { defer close(done); run(ctx) }()
-		stop = func() { cancel(); <-done }
-		t.Cleanup(stop)
-		return stop, nil
+		return goRun(t, run), nil
 	}
 
 	stop, err := start("first")
