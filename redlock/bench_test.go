@@ -36,6 +36,9 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		benchAcquire(b, benchSingle(b).NewLock(key, redlock.WithFencingToken(key+":fence")))
 	})
 	b.Run("redlock", func(b *testing.B) { benchAcquire(b, benchRedlock(b).NewLock(redistest.Key(b))) })
+	b.Run("redlock fenced", func(b *testing.B) {
+		benchAcquire(b, benchRedlock(b).NewLock(redistest.Key(b), redlock.WithQuorumFencing(redistest.Key(b))))
+	})
 }
 
 // The round trip that every acquisition needs at least.
