@@ -77,6 +77,10 @@ demo: ## replicas compete on an embedded Redis, the leader is stopped, then kill
 demo-redis: redis-server ## the same on one real redis-server, then on three (Redlock)
 	hack/demo-redis.sh
 
+.PHONY: demo-cron
+demo-cron: ## singleton cron jobs, a takeover, and a stale writer that a database refuses
+	$(GO) run ./examples/cron
+
 .PHONY: ci
 ci: lint test bench-smoke demo ## what a pull request must pass
 
