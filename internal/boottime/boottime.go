@@ -36,7 +36,7 @@ func inBubble(now time.Time) bool {
 		return false
 	}
 	wall, ok := read(realtime)
-	return !ok || (wall - time.Duration(now.UnixNano())).Abs() > time.Minute
+	return !ok || (wall-time.Duration(now.UnixNano())).Abs() > time.Minute
 }
 
 const year2020 = 1577836800 // in seconds since 1970
