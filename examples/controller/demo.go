@@ -120,7 +120,7 @@ func (d *demo) start(ctx context.Context) (*term, error) {
 // leads tells who leads now, once it has worked a few times; everybody else must wait meanwhile.
 func (d *demo) leads(ctx context.Context, t *term, after string) error {
 	h := &d.crew.history
-	d.add("%s leads%s%s.", t.replica, d.under(t), after)
+	d.add("%s leads under epoch %d%s.", t.replica, t.epoch, after)
 	terms, pieces := len(h.terms), t.pieces+3
 	if err := d.crew.await(ctx, t.replica+" does its work", func() bool { return t.pieces >= pieces }); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (d *demo) successor(ctx context.Context, leader *term) (*term, error) {
 // staleWrite writes as a leader of old would, that was paused and knows nothing of the others.
 func (d *demo) staleWrite(ctx context.Context, old, current *term) error {
 	if d.store == nil {
-		d.say("Left out: the write under an old epoch. There is no epoch in Redlock mode without quorum fencing.")
+		d.say("Left out: the write under an old epoch. The demo's store is on the one Redis that elects, and here are %d.", len(d.redis.clients))
 		return nil
 	}
 	d.say("A write of %s arrives late, still under epoch %d.", old.replica, old.epoch)
@@ -237,14 +237,6 @@ func (d *demo) staleWrite(ctx context.Context, old, current *term) error {
 	d.add("The store refuses it: it has seen epoch %d. It goes on accepting the writes of %s.", current.epoch, current.replica)
 	pieces := current.pieces + 2
 	return d.crew.await(ctx, current.replica+" goes on with its work", func() bool { return current.pieces >= pieces })
-}
-
-// under says under which epoch somebody leads, where there are epochs.
-func (d *demo) under(t *term) string {
-	if d.store == nil {
-		return " (Redlock: without an epoch)"
-	}
-	return fmt.Sprintf(" under epoch %d", t.epoch)
 }
 
 func (d *demo) cleanUp() {

@@ -10,7 +10,7 @@ import (
 const (
 	running = "running" // its manager has started, and campaigns
 	leading = "leading" // the leader's work begins
-	worked  = "worked"  // a piece of it is done; where there are epochs, the store has accepted a write
+	worked  = "worked"  // a piece of it is done; if there is a store, it has accepted a write
 	refused = "refused" // the store has not: somebody leads under a higher epoch
 	stopped = "stopped" // the leader's work has ended; the lease is still held
 	exited  = "exited"  // the process is gone: this the demo itself adds
@@ -78,16 +78,20 @@ func (h *history) of(replica string) *term {
 	return nil
 }
 
-// check reports what must not be: two who lead at one moment, or, where there are epochs, one that is not the next.
-func (h *history) check(epochs bool) error {
+// check reports what must not be: two who lead at one moment, or an epoch that does not grow. One Redis counts the terms;
+// of three, which agree, an attempt that failed may have used one up.
+func (h *history) check(counted bool) error {
 	for i, t := range h.terms {
-		if want := uint64(i + 1); epochs && t.epoch != want {
+		if want := uint64(i + 1); t.epoch < want || counted && t.epoch != want {
 			return fmt.Errorf("%s leads under epoch %d; for term %d it should be %d", t.replica, t.epoch, i+1, want)
 		}
 		if i == 0 {
 			continue
 		}
 		before := h.terms[i-1]
+		if t.epoch <= before.epoch {
+			return fmt.Errorf("%s leads under epoch %d after %d", t.replica, t.epoch, before.epoch)
+		}
 		if before.ended.IsZero() {
 			return fmt.Errorf("%s leads while %s does", t.replica, before.replica)
 		}

@@ -14,9 +14,9 @@ func at(ms int, replica, what string, epoch uint64) event {
 func TestHistoryTellsWhatMustNotBe(t *testing.T) {
 	first := []event{at(10, "a", leading, 1), at(20, "a", worked, 1)}
 	for name, c := range map[string]struct {
-		events []event
-		epochs bool
-		want   string // part of the error, "" for none
+		events  []event
+		counted bool
+		want    string // part of the error, "" for none
 	}{
 		"one leader":              {first, true, ""},
 		"handover":                {append(first[:2:2], at(30, "a", stopped, 1), at(31, "b", leading, 2)), true, ""},
@@ -27,15 +27,17 @@ func TestHistoryTellsWhatMustNotBe(t *testing.T) {
 		"work after the end":      {append(first[:2:2], at(25, "a", stopped, 1), at(31, "b", leading, 2), at(36, "a", worked, 1)), true, "a still worked 5ms after b"},
 		"epoch left out":          {append(first[:2:2], at(30, "a", stopped, 1), at(31, "b", leading, 3)), true, "b leads under epoch 3; for term 2 it should be 2"},
 		"epoch again":             {append(first[:2:2], at(30, "a", stopped, 1), at(31, "b", leading, 1)), true, "under epoch 1"},
-		"Redlock has no epochs":   {[]event{at(10, "a", leading, 0)}, false, ""},
 		"first epoch must be one": {[]event{at(10, "a", leading, 0)}, true, "under epoch 0"},
+		"Redlock has epochs":      {[]event{at(10, "a", leading, 0)}, false, "under epoch 0"},
+		"Redlock may leave one":   {[]event{at(10, "a", leading, 2), at(30, "a", stopped, 2), at(31, "b", leading, 5)}, false, ""},
+		"Redlock repeats none":    {[]event{at(10, "a", leading, 2), at(30, "a", stopped, 2), at(31, "b", leading, 2)}, false, "under epoch 2 after 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h history
 			for _, e := range c.events {
 				h.note(e)
 			}
-			err := h.check(c.epochs)
+			err := h.check(c.counted)
 			if c.want == "" && err != nil {
 				t.Fatal(err)
 			}

@@ -23,7 +23,7 @@ const (
 // earlier terms.
 type job struct {
 	lock  *resourcelock.Lock
-	store *store // nil with Redlock: without epochs there is nothing that it could check
+	store *store // nil with Redlock
 	say   *reporter
 	log   logr.Logger
 }
@@ -35,7 +35,7 @@ func (j *job) NeedLeaderElection() bool { return true }
 // lease, so that nobody else begins.
 func (j *job) Start(ctx context.Context) error {
 	epoch := j.lock.Epoch() // once: whatever this term does bears this term's epoch
-	if epoch == 0 && j.store != nil {
+	if epoch == 0 {
 		return errors.New("the lease was lost before the work began")
 	}
 	j.say.report(leading, epoch, "")

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ndyakov/go-redlock/examples/controller/fenced"
 )
 
 const usage = `A controller-runtime manager led by a Redis lease.
@@ -26,8 +28,8 @@ const usage = `A controller-runtime manager led by a Redis lease.
 
   go run ./examples/controller --redis localhost:6379
   go run ./examples/controller --redis localhost:6381,localhost:6382,localhost:6383
-      The same on a Redis of yours, or on three or more independent ones (Redlock, without epochs). The demo uses keys of
-      its own and removes them. REDIS_USERNAME and REDIS_PASSWORD are the credentials, if any are needed.
+      The same on a Redis of yours, or on three or more independent ones (Redlock). The demo uses keys of its own
+      and removes them. REDIS_USERNAME and REDIS_PASSWORD are the credentials, if any are needed.
 
   go run ./examples/controller --once=false
       Keeps the replicas running, and starts those again that end: kill the leader by hand and watch.
@@ -35,7 +37,7 @@ const usage = `A controller-runtime manager led by a Redis lease.
   controller --replica --redis redis:6379 --in-cluster
       One replica, as in a Deployment. With --kubeconfig, KUBECONFIG or --in-cluster its leader reconciles the ConfigMaps
       that are labelled ` + managedLabel + `=true: it stamps them with its epoch, as the annotation
-      ` + epochAnnotation + `, and never lowers one.
+      ` + fenced.EpochAnnotation + `. The manifests in deploy/ have the API server refuse a lower one.
 
 Flags:
 `

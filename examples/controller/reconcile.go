@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,13 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/ndyakov/go-redlock/examples/controller/fenced"
 	"github.com/ndyakov/go-redlock/resourcelock"
 )
 
-const (
-	managedLabel    = "redlock.example/managed"
-	epochAnnotation = "redlock.example/epoch"
-)
+const managedLabel = "redlock.example/managed"
 
 var managed = labels.SelectorFromSet(labels.Set{managedLabel: "true"})
 
@@ -51,71 +48,37 @@ func (o options) cacheOptions() cache.Options {
 	return opts
 }
 
-// leader is what the reconciler needs to know of its lease.
-type leader interface{ Epoch() uint64 }
+// reconciler has ConfigMaps bear the epoch of the current leader: a stand-in for any writes of a controller.
+type reconciler struct{ *fenced.Client }
 
-// reconciler stamps ConfigMaps with the epoch of the leader that saw them last.
-type reconciler struct {
-	client.Client
-	leader leader
+func addReconciler(mgr ctrl.Manager, lock *resourcelock.Lock) error {
+	term := func(context.Context) (uint64, bool) {
+		epoch := lock.Epoch()
+		return epoch, epoch != 0
+	}
+	return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(&reconciler{fenced.New(mgr.GetClient(), term)})
 }
 
-func addReconciler(mgr ctrl.Manager, lock *resourcelock.Lock, cluster, epochs bool) error {
-	if !cluster {
-		return nil
-	}
-	if !epochs {
-		ctrl.Log.Info("ConfigMaps are not reconciled: with Redlock there is no epoch to stamp them with")
-		return nil
-	}
-	return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(&reconciler{mgr.GetClient(), lock})
-}
-
-// Reconcile stamps one ConfigMap. The update carries the resource version that was read: an object that somebody has
-// changed since is not written, and one that bears a higher epoch is another leader's.
+// Reconcile writes one ConfigMap, if another term wrote it last. The update carries the resource version that was read, so that
+// an object that somebody has changed since is not written; and the epoch, so that a leader of old writes none.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cm corev1.ConfigMap
 	if err := r.Get(ctx, req.NamespacedName, &cm); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	changed, err := stamp(&cm, r.leader.Epoch())
-	if err != nil || !changed {
+	stamped, err := fenced.EpochOf(&cm)
+	if err != nil {
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	}
+	epoch, err := r.Term(ctx)
+	if err != nil || stamped == epoch {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.Update(ctx, &cm)
-}
-
-// stamp puts the epoch on a ConfigMap, and reports whether it had another one. It never lowers one.
-func stamp(cm *corev1.ConfigMap, epoch uint64) (changed bool, err error) {
-	stamped, err := stampOf(cm)
-	switch {
-	case err != nil:
-		return false, reconcile.TerminalError(err)
-	case epoch == 0:
-		return false, errors.New("the lease is lost")
-	case stamped == epoch:
-		return false, nil
-	case stamped > epoch:
-		return false, reconcile.TerminalError(fmt.Errorf("%s/%s bears epoch %d, and this leader has %d: it is not the leader any more",
-			cm.Namespace, cm.Name, stamped, epoch))
+	err = r.Update(ctx, &cm)
+	if errors.Is(err, fenced.ErrStale) {
+		return ctrl.Result{}, reconcile.TerminalError(err)
 	}
-	if cm.Annotations == nil {
-		cm.Annotations = make(map[string]string)
-	}
-	cm.Annotations[epochAnnotation] = strconv.FormatUint(epoch, 10)
-	return true, nil
-}
-
-func stampOf(cm *corev1.ConfigMap) (uint64, error) {
-	s := cm.Annotations[epochAnnotation]
-	if s == "" {
-		return 0, nil
-	}
-	stamped, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("annotation %s of %s/%s is %q: not an epoch", epochAnnotation, cm.Namespace, cm.Name, s)
-	}
-	return stamped, nil
+	return ctrl.Result{}, err
 }
 
 // stamps are the epochs that ConfigMaps bear.
@@ -142,7 +105,7 @@ func (s *stamps) floor(ctx context.Context) (uint64, error) {
 
 func highestStamp(cms []corev1.ConfigMap) (highest uint64) {
 	for i := range cms {
-		if stamped, err := stampOf(&cms[i]); err == nil { // no stamp of ours is no floor either
+		if stamped, err := fenced.EpochOf(&cms[i]); err == nil { // no stamp of ours is no floor either
 			highest = max(highest, stamped)
 		}
 	}

@@ -84,7 +84,7 @@ func (s *servers) close() {
 	}
 }
 
-// store returns the fenced store, nil where there are no epochs to fence it with.
+// store returns the fenced store, nil with Redlock: it is on the Redis that elects, and must be one.
 func (s *servers) store(o options) *store {
 	if s.leases.Mode() == redlock.ModeRedlock {
 		return nil

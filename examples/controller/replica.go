@@ -42,6 +42,7 @@ func runReplica(ctx context.Context, o options) error {
 		Identity:      o.identity,
 		LeaseDuration: o.leaseDuration,
 		Logger:        ctrl.Log,
+		QuorumFencing: true, // epochs on Redlock as well
 		FenceFloor:    floor,
 		FastHandover:  true,
 	})
@@ -65,8 +66,10 @@ func runReplica(ctx context.Context, o options) error {
 	if err := addProbes(mgr, redis, o); err != nil {
 		return err
 	}
-	if err := addReconciler(mgr, lock, cluster != nil, store != nil); err != nil {
-		return err
+	if cluster != nil {
+		if err := addReconciler(mgr, lock); err != nil {
+			return err
+		}
 	}
 	ctx = endWithParent(ctx)
 	boundShutdown(ctx, lock, o.shutdown)
@@ -121,26 +124,28 @@ func addProbes(mgr ctrl.Manager, redis *servers, o options) error {
 	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("redis", ready))
 }
 
-// newFloor returns what has seen epochs and remembers them: the next one must exceed them. With Redlock there is
-// none.
+// newFloor returns the highest epoch that what has seen epochs remembers: the next one must exceed it.
 func newFloor(o options, store *store, cluster *rest.Config) (func(context.Context) (uint64, error), error) {
-	if store == nil {
-		return nil, nil
+	var floors []func(context.Context) (uint64, error)
+	if store != nil {
+		floors = append(floors, store.floor)
 	}
-	if cluster == nil {
-		return store.floor, nil
-	}
-	stamps, err := newStamps(cluster, o.watch)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (uint64, error) {
-		written, err := store.floor(ctx)
+	if cluster != nil {
+		stamps, err := newStamps(cluster, o.watch)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		stamped, err := stamps.floor(ctx)
-		return max(written, stamped), err
+		floors = append(floors, stamps.floor)
+	}
+	return func(ctx context.Context) (highest uint64, err error) {
+		for _, floor := range floors {
+			epoch, err := floor(ctx)
+			if err != nil {
+				return 0, err
+			}
+			highest = max(highest, epoch)
+		}
+		return highest, nil
 	}, nil
 }
 

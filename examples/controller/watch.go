@@ -41,7 +41,7 @@ func (d *demo) tellOf(e event) {
 	what := ""
 	switch e.Event {
 	case leading:
-		what = fmt.Sprintf("leads%s (kill -KILL %d)", d.under(d.crew.history.of(e.Replica)), d.crew.pid(e.Replica))
+		what = fmt.Sprintf("leads under epoch %d (kill -KILL %d)", d.crew.history.of(e.Replica).epoch, d.crew.pid(e.Replica))
 	case stopped:
 		what = "has ended its work"
 	case refused:

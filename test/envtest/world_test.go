@@ -50,17 +50,10 @@ type world struct {
 // newWorld makes one with a single Redis, a Redlock of three, or, for zero, none.
 func newWorld(t *testing.T, servers int, d durations) *world {
 	t.Helper()
-	api, err := client.New(apiServer.Config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	if err := api.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	api, namespace := newNamespace(t)
 	w := &world{
 		t:         t,
-		namespace: ns.Name,
+		namespace: namespace,
 		api:       api,
 		witness:   redistest.Start(t),
 		durations: d,
@@ -74,6 +67,20 @@ func newWorld(t *testing.T, servers int, d durations) *world {
 	}
 	t.Cleanup(w.check)
 	return w
+}
+
+// newNamespace makes a namespace, and a client that may do everything and reads from the API server itself.
+func newNamespace(t *testing.T) (api client.Client, namespace string) {
+	t.Helper()
+	api, err := client.New(apiServer.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := api.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return api, ns.Name
 }
 
 // inBoth runs test with a single Redis and with a Redlock of three.
@@ -174,9 +181,34 @@ func (w *world) channel() string  { return "{" + w.namespace + "/" + electionNam
 
 func (w *world) manager() *redlock.Manager {
 	w.t.Helper()
-	var nodes []redlock.Node
+	var addrs []string
 	for _, s := range w.redis {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		addrs = append(addrs, s.Addr())
+	}
+	return w.managerOf(addrs)
+}
+
+// managerBehindProxies returns one that cutOff separates from all servers.
+func (w *world) managerBehindProxies() (m *redlock.Manager, cutOff func()) {
+	w.t.Helper()
+	var addrs []string
+	var proxies []*redistest.Proxy
+	for _, s := range w.redis {
+		p := redistest.NewProxy(w.t, s.Addr())
+		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
+	}
+	return w.managerOf(addrs), func() {
+		for _, p := range proxies {
+			p.Refuse()
+		}
+	}
+}
+
+func (w *world) managerOf(addrs []string) *redlock.Manager {
+	w.t.Helper()
+	var nodes []redlock.Node
+	for _, addr := range addrs {
+		c := redis.NewClient(&redis.Options{Addr: addr})
 		w.t.Cleanup(func() { _ = c.Close() })
 		nodes = append(nodes, c)
 	}
