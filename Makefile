@@ -14,7 +14,7 @@ COUNT     ?= 1
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # vet has -race so that what it compiles on a new machine serves the tests too.
 .PHONY: test
@@ -43,7 +43,7 @@ lint: ## gofmt, staticcheck, go.mod, and who may import whom
 	@deps=$$($(GO) list -deps ./redlock) || exit 1; \
 		if grep k8s.io <<<"$$deps"; then echo "redlock must not import Kubernetes"; exit 1; fi
 	$(GO) mod tidy -diff
-	$(TOOL) staticcheck -tags envtest ./...
+	$(TOOL) staticcheck -tags envtest,kind ./...
 
 .PHONY: fmt
 fmt: ## format the sources
@@ -60,6 +60,14 @@ mutants: ## break the library on purpose, one way at a time, and have the simula
 .PHONY: test-envtest
 test-envtest: redis-server c-compiler ## managers, Leases and MultiLock against a real kube-apiserver (built once: 10 to 20 minutes)
 	@GO="$(GO)" hack/test-envtest.sh $(TESTFLAGS)
+
+.PHONY: test-kind
+test-kind: ## the example's manifests end to end in a kind cluster; needs Docker and kind, see test/kind/README.md
+	@GO="$(GO)" hack/test-kind.sh $(TESTFLAGS)
+
+.PHONY: test-kind-processes
+test-kind-processes: redis-server c-compiler ## the same scenarios with processes beside a real kube-apiserver
+	@GO="$(GO)" SUITE=kind hack/test-envtest.sh $(TESTFLAGS)
 
 .PHONY: bench
 bench: redis-server ## run the benchmarks (BENCH=regexp BENCHTIME=1s COUNT=1)
