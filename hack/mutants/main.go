@@ -1,6 +1,6 @@
 // Command mutants shows that the simulation bites: it breaks the library on purpose, one way at a time, and
 // expects the simulation to find each within a number of seeds. The sources stay as they are: the broken file is
-// put over the real one for the one test run only (go test -overlay).
+// put over the real one for the one test binary only (go test -c -overlay). It exits with 1 if one is not found.
 package main
 
 import (
@@ -11,7 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 )
 
@@ -22,53 +25,93 @@ type mutant struct {
 	old, new string
 }
 
+// result is what became of the hunt for a mutant.
+type result struct {
+	mutant
+	seed, fault string // where it was found
+	err         error  // why it was not
+	took        time.Duration
+}
+
 func main() {
 	seeds := flag.Int("seeds", 1000, "how many seeds the simulation may take for each")
 	only := flag.String("only", "", "run the mutants whose name contains this")
 	flag.Parse()
-	survivors := 0
-	ran := 0
+	var results []*result
 	for _, m := range mutants {
-		if !strings.Contains(m.name, *only) {
-			continue
+		if strings.Contains(m.name, *only) {
+			results = append(results, &result{mutant: m})
 		}
-		ran++
-		start := time.Now()
-		how, err := hunt(m, *seeds)
-		if err != nil {
-			fmt.Printf("NOT FOUND  %-60s %v\n", m.name, err)
-			survivors++
-			continue
-		}
-		fmt.Printf("found      %-60s %6.1fs  %s\n", m.name, time.Since(start).Seconds(), how)
 	}
-	fmt.Printf("%d of %d broken variants found within %d seeds\n", ran-survivors, ran, *seeds)
-	if survivors > 0 || ran == 0 {
+	huntAll(results, *seeds)
+	if found := report(results, *seeds); found < len(results) || found == 0 {
 		os.Exit(1)
 	}
 }
 
-// hunt runs the simulation over the broken library, and returns what it found.
-func hunt(m mutant, seeds int) (string, error) {
+// huntAll hunts for as many at a time as there are processors.
+func huntAll(results []*result, seeds int) {
+	var wg sync.WaitGroup
+	places := make(chan struct{}, runtime.NumCPU())
+	for _, r := range results {
+		places <- struct{}{}
+		wg.Go(func() {
+			start := time.Now()
+			r.seed, r.fault, r.err = hunt(r.mutant, seeds)
+			r.took = time.Since(start)
+			fmt.Fprintf(os.Stderr, "%s: done in %.0fs\n", r.name, r.took.Seconds())
+			<-places
+		})
+	}
+	wg.Wait()
+}
+
+// report prints the table, and returns how many were found.
+func report(results []*result, seeds int) (found int) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "broken variant\tseed\ttime\tfault")
+	for _, r := range results {
+		seed, what := r.seed, r.fault
+		if r.err == nil {
+			found++
+		} else {
+			seed, what = "NOT FOUND", r.err.Error()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.1fs\t%s\n", r.name, seed, r.took.Seconds(), what)
+	}
+	_ = w.Flush()
+	fmt.Printf("%d of %d broken variants found within %d seeds\n", found, len(results), seeds)
+	return found
+}
+
+var firstFault = regexp.MustCompile(`(?m)seed (\d+):\n\s*(.*)`)
+
+// hunt runs the simulation over the broken library, seed by seed, and returns the first one that finds a fault.
+func hunt(m mutant, seeds int) (seed, fault string, err error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer os.RemoveAll(dir)
 	overlay, err := m.overlay(dir)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	args := []string{"test", "-overlay", overlay, "-count=1", "-timeout=20m", "./internal/sim", "-run=TestPlans", fmt.Sprint("-seeds=", seeds)}
-	out, err := exec.Command("go", args...).CombinedOutput()
+	binary := filepath.Join(dir, "sim.test")
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, "./internal/sim").CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("it cannot be built: %w\n%s", err, out)
+	}
+	run := exec.Command(binary, "-test.run=TestPlans", "-test.timeout=20m", fmt.Sprint("-seeds=", seeds))
+	run.Env = append(os.Environ(), "GOMAXPROCS=1")
+	out, err := run.CombinedOutput()
 	if err == nil {
-		return "", fmt.Errorf("the simulation is content with it")
+		return "", "", fmt.Errorf("the simulation is content with it")
 	}
-	found := regexp.MustCompile(`(?m)seed (\d+):\n\s*(.*)`).FindStringSubmatch(string(out))
+	found := firstFault.FindSubmatch(out)
 	if found == nil {
-		return "", fmt.Errorf("the simulation failed in another way:\n%.2000s", out)
+		return "", "", fmt.Errorf("the simulation failed in another way: %w\n%.2000s", err, out)
 	}
-	return fmt.Sprintf("seed %s: %s", found[1], found[2]), nil
+	return string(found[1]), string(found[2]), nil
 }
 
 // overlay writes the broken file, and the list of files to replace.

@@ -2,10 +2,13 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/ndyakov/go-redlock/election"
 	"github.com/ndyakov/go-redlock/redlock"
 )
 
@@ -17,31 +20,30 @@ type judge struct {
 	tenures     []*tenure // those not left yet
 	highest     uint64    // fencing token
 	lastDeleted time.Time // by an administrator
+	lastGone    time.Time // a process that may have left something behind
 	lastEntered time.Time
-	lastCrash   time.Time
-	strays      []map[string]*stray // by node: values that nobody owns
+	strays      []stray // by node
 	found       []string
 }
 
 // tenure is one acquisition, for as long as its candidate has not left it.
 type tenure struct {
-	candidate int
-	lock      *redlock.Lock
-	lost      <-chan struct{}
-	began     time.Time // before the first send
-	value     string    // what a majority of the nodes showed when it was entered
+	process *process
+	began   time.Time // no later than the first send
+	entered time.Time // when the candidate had it
+	token   string    // what a majority of the nodes had when it was entered
+	fence   uint64
+	holds   func() bool // whether the candidate thinks that it holds the lease
+
+	lock *redlock.Lock // of a locker
+	lost <-chan struct{}
+
+	term     context.Context // of an elector's work
+	stopped  bool            // OnStoppedLeading was called
+	returned bool            // OnStartedLeading has returned
 }
 
-// stray is a value on a node that nobody owns.
-type stray struct{ since time.Time }
-
-func newJudge(w *world) *judge {
-	j := &judge{w: w}
-	for range w.plan.nodes {
-		j.strays = append(j.strays, make(map[string]*stray))
-	}
-	return j
-}
+func newJudge(w *world) *judge { return &judge{w: w, strays: make([]stray, w.plan.nodes)} }
 
 // fault adds to what is wrong. The caller holds the mutex.
 func (j *judge) fault(format string, args ...any) {
@@ -50,35 +52,122 @@ func (j *judge) fault(format string, args ...any) {
 	j.found = append(j.found, text)
 }
 
-// entered is called when an acquisition has returned.
-func (j *judge) entered(c int, l *redlock.Lock, began time.Time) {
-	fence := l.FencingToken()
-	j.w.note("%d acquired, token %d, valid for %v", c, fence, time.Until(l.ValidUntil()))
-	j.mu.Lock()
-	t := &tenure{candidate: c, lock: l, lost: l.Lost(), began: began, value: j.w.majorityValue()}
-	j.tenures = append(j.tenures, t)
-	j.lastEntered = time.Now()
-	if j.w.plan.nodes == 1 && fence <= j.highest && j.trusted(t) && l.Held() {
-		j.fault("candidate %d got token %d, and a higher one is known", c, fence)
-	}
-	j.highest = max(j.highest, fence)
-	j.mu.Unlock()
-	j.check()
-}
-
-// leaves is called before a lease is given up, or its candidate crashes.
-func (j *judge) leaves(l *redlock.Lock, crash bool) {
-	j.check()
+func (j *judge) report(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if crash {
-		j.lastCrash = time.Now()
+	j.fault(format, args...)
+}
+
+// entered is called when an acquisition has returned, or a term has begun.
+func (j *judge) entered(t *tenure) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t.process.dead.Load() {
+		t.stopped = true
+		return
 	}
-	for i, t := range j.tenures {
-		if t.lock == l {
-			j.tenures = append(j.tenures[:i], j.tenures[i+1:]...)
-			return
+	for _, other := range j.tenures {
+		if other.process == t.process {
+			j.fault("%s begins a term before the work of its last one has ended", t.process.name)
 		}
+	}
+	t.token, t.entered = j.w.majority(), time.Now()
+	j.tenures = append(j.tenures, t)
+	j.lastEntered = time.Now()
+	if t.fence == 0 && j.w.plan.fenced() {
+		j.fault("%s got no token", t.process.name)
+	}
+	if t.fence != 0 && t.fence <= j.highest && j.trusted(t) && t.holds() {
+		j.fault("%s got token %d, and %d is known", t.process.name, t.fence, j.highest)
+	}
+	j.highest = max(j.highest, t.fence)
+	j.examine()
+}
+
+// left is called before a locker releases its lease.
+func (j *judge) left(p *process) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.drop(func(t *tenure) bool { return t.process == p })
+}
+
+// gone is called before a process disappears, perhaps with something left undone: what it does from now on nobody sees.
+func (j *judge) gone(p *process) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lastGone = time.Now()
+	j.drop(func(t *tenure) bool { return t.process == p })
+}
+
+func (j *judge) drop(which func(*tenure) bool) { j.tenures = slices.DeleteFunc(j.tenures, which) }
+
+// stopped is OnStoppedLeading.
+func (j *judge) stopped(p *process) {
+	p.note("has stopped leading")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p.dead.Load() {
+		return
+	}
+	t := j.term(p)
+	if t == nil || t.stopped {
+		j.fault("%s stopped leading twice, or what it never began", p.name)
+		return
+	}
+	if t.term.Err() == nil {
+		j.fault("%s stopped leading, and its work may go on", p.name)
+	}
+	if p.elector.IsLeader() {
+		j.fault("%s stopped leading, and calls itself the leader", p.name)
+	}
+	t.stopped = true
+	j.close(t)
+}
+
+// returned is called when OnStartedLeading returns.
+func (j *judge) returned(t *tenure) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	t.returned = true
+	j.close(t)
+}
+
+// close forgets a term that is over in every respect.
+func (j *judge) close(t *tenure) {
+	if t.stopped && t.returned {
+		j.drop(func(other *tenure) bool { return other == t })
+	}
+}
+
+// term returns the term of an elector that is not over.
+func (j *judge) term(p *process) *tenure {
+	for _, t := range j.tenures {
+		if t.process == p {
+			return t
+		}
+	}
+	return nil
+}
+
+// steppedDown is called after a StepDown in good order.
+func (j *judge) steppedDown(p *process) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t := j.term(p); t != nil && errors.Is(context.Cause(t.term), election.ErrSteppedDown) {
+		j.fault("%s has stepped down, and its term is not over: stopped %v, returned %v", p.name, t.stopped, t.returned)
+	}
+}
+
+// ran is called when Run has returned.
+func (j *judge) ran(p *process, err error) {
+	p.note("takes no part any more: %v", err)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		j.fault("%s: Run says %v", p.name, err)
+	}
+	if t := j.term(p); t != nil {
+		j.fault("%s has ended, and its term has not: stopped %v, returned %v", p.name, t.stopped, t.returned)
 	}
 }
 
@@ -91,114 +180,9 @@ func (j *judge) deleted() {
 
 func (j *judge) trusted(t *tenure) bool { return t.began.After(j.lastDeleted) }
 
+// floor is what a protected resource would know.
 func (j *judge) floor(context.Context) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.highest, nil
-}
-
-// watch checks all the time.
-func (j *judge) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		sleep(ctx, j.w.plan.ttl/50)
-		j.check()
-	}
-}
-
-func (j *judge) check() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.found) > 5 {
-		return
-	}
-	j.checkOneHolder()
-	j.checkLossIsTold()
-	j.checkNothingStrays()
-}
-
-// checkOneHolder looks for two handles that are held at once.
-func (j *judge) checkOneHolder() {
-	for i, a := range j.tenures {
-		for _, b := range j.tenures[i+1:] {
-			if !j.trusted(a) || !j.trusted(b) {
-				continue
-			}
-			// Held is asked of a again: it is a's tenure still, so it was held all the time.
-			if a.lock.Held() && b.lock.Held() && a.lock.Held() {
-				j.fault("candidates %d and %d hold the lease at %v", a.candidate, b.candidate, time.Since(j.w.start))
-			}
-		}
-	}
-}
-
-// checkLossIsTold looks for a handle that holds nothing without having said so, and the other way round.
-func (j *judge) checkLossIsTold() {
-	for _, t := range j.tenures {
-		held := t.lock.Held()
-		select {
-		case <-t.lost:
-			if held {
-				j.fault("candidate %d was told of a loss and holds the lease", t.candidate)
-			}
-		default:
-			if !held && !t.lock.Held() { // the look itself tells
-				select {
-				case <-t.lost:
-				default:
-					j.fault("candidate %d holds nothing and was not told", t.candidate)
-				}
-			}
-		}
-	}
-}
-
-// checkNothingStrays looks for values that nobody owns, such as those of attempts that failed. Where nothing
-// is wrong with the network they must be gone within a few operation timeouts. A candidate that crashed leaves what
-// it held, and what it had not yet undone, to the TTL.
-func (j *judge) checkNothingStrays() {
-	grace := 4 * j.w.plan.timeout
-	crashed := time.Since(j.lastCrash) < 2*j.w.plan.maxTTL()
-	for n, node := range j.w.nodes {
-		value, err := node.Get(leaseKey)
-		if err != nil || crashed || j.owned(value) || j.w.troubled(n) {
-			clear(j.strays[n])
-			continue
-		}
-		s := j.strays[n][value]
-		if s == nil {
-			clear(j.strays[n])
-			j.strays[n][value] = &stray{time.Now()}
-		} else if time.Since(s.since) > grace {
-			j.fault("node %d has had a lease that nobody owns for %v", n, time.Since(s.since))
-		}
-	}
-}
-
-func (j *judge) owned(value string) bool {
-	for _, t := range j.tenures {
-		if t.value == value {
-			return true
-		}
-	}
-	return false
-}
-
-// checkProgress is called a while after the last fault.
-func (j *judge) checkProgress(healed time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.lastEntered.Before(healed) {
-		j.fault("nobody acquired the lease within %v of the end of all faults", time.Since(healed))
-	}
-}
-
-// checkNothingIsLeft is called when everybody has ended, and every TTL is over.
-func (j *judge) checkNothingIsLeft() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for i, n := range j.w.nodes {
-		if n.Exists(leaseKey) {
-			j.fault("node %d still has the lease", i)
-		}
-	}
 }

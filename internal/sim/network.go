@@ -24,6 +24,7 @@ const (
 // and may deliver what a client had sent before it closed.
 type link struct {
 	node    *miniredis.Miniredis
+	latency time.Duration // the longest of a message when nothing is wrong
 	windows []window
 
 	mu    sync.Mutex
@@ -35,16 +36,18 @@ type link struct {
 type window struct {
 	kind     faultKind
 	from, to time.Time
-	dirs     [2]bool       // for silent and slow
+	dirs     [2]bool       // for silent, slow and flaky
 	delay    time.Duration // for slow
 }
 
 type faultKind int
 
 const (
-	silent  faultKind = iota // what is sent arrives when the window is over
+	none    faultKind = iota // the links stay as they are
+	silent                   // what is sent arrives when the window is over
 	slow                     // everything takes longer
 	refused                  // no connections, and those that there are break at its beginning
+	flaky                    // a third of what is sent is lost, and its connection breaks
 )
 
 var errRefused = errors.New("connection refused")
@@ -93,6 +96,12 @@ func (c *conn) read(from net.Conn, dir direction, out chan<- parcel) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
+			if c.link.loses(dir, time.Now()) {
+				c.breakUp()
+				if dir == toServer {
+					return
+				}
+			}
 			if at := c.link.arrival(dir, time.Now()); at.After(last) {
 				last = at
 			}
@@ -166,7 +175,7 @@ func (l *link) breakAll() {
 // arrival decides when something sent now arrives.
 func (l *link) arrival(dir direction, now time.Time) time.Time {
 	l.mu.Lock()
-	at := now.Add(time.Duration(l.rng.Int64N(int64(2 * time.Millisecond))))
+	at := now.Add(50*time.Microsecond + time.Duration(l.rng.Int64N(int64(l.latency))))
 	l.mu.Unlock()
 	for _, w := range l.windows {
 		if now.Before(w.from) || !now.Before(w.to) || !w.dirs[dir] {
@@ -182,6 +191,18 @@ func (l *link) arrival(dir direction, now time.Time) time.Time {
 		}
 	}
 	return at
+}
+
+// loses decides whether something sent now is lost.
+func (l *link) loses(dir direction, now time.Time) bool {
+	for _, w := range l.windows {
+		if w.kind == flaky && w.dirs[dir] && !now.Before(w.from) && now.Before(w.to) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.rng.IntN(3) == 0
+		}
+	}
+	return false
 }
 
 func (l *link) refuses(now time.Time) bool {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -29,19 +31,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Every plan, and everything that a lease promises: never two holders, tokens that grow, a loss that is told,
-// progress after the faults, and nothing left behind.
+// Every plan, and everything that a lease and an election promise: never two holders, a loss that is told before a key
+// can expire, tokens that grow, progress after the faults, and nothing left behind. It ends with the first seed that fails.
 func TestPlans(t *testing.T) {
 	if *seed != 0 {
 		runSeed(t, *seed, true)
 		return
 	}
-	const batches = 8
-	for b := range uint64(batches) {
-		t.Run(fmt.Sprint("batch", b), func(t *testing.T) {
+	var next atomic.Uint64
+	var failed atomic.Bool
+	for worker := range runtime.GOMAXPROCS(0) {
+		t.Run(fmt.Sprint("worker", worker), func(t *testing.T) {
 			t.Parallel()
-			for s := *first + b; s < *first+*seeds && !t.Failed(); s += batches {
-				runSeed(t, s, false)
+			defer func() { failed.CompareAndSwap(false, t.Failed()) }()
+			for n := next.Add(1); n <= *seeds && !failed.Load(); n = next.Add(1) {
+				runSeed(t, *first+n-1, false)
 			}
 		})
 	}
@@ -49,7 +53,7 @@ func TestPlans(t *testing.T) {
 
 func runSeed(t *testing.T, seed uint64, verbose bool) {
 	synctest.Test(t, func(t *testing.T) {
-		timeline, faults := run(newPlan(seed))
+		timeline, faults := run(newPlan(seed), verbose)
 		if verbose {
 			t.Log(timeline)
 		}
