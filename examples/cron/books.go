@@ -69,15 +69,13 @@ func (b *books) write(ctx context.Context, claim, job, writer string, fence uint
 
 // floor returns the highest fence that has written for the job: should Redis forget its counter, the next one still
 // exceeds it.
-func (b *books) floor(job string) func(context.Context) (uint64, error) {
-	return func(ctx context.Context) (uint64, error) {
-		var last int64
-		err := b.db.QueryRowContext(ctx, `SELECT last_fence FROM jobs WHERE name = ?`, job).Scan(&last)
-		if errors.Is(err, sql.ErrNoRows) {
-			return 0, nil
-		}
-		return uint64(last), err
+func (b *books) floor(ctx context.Context, job string) (uint64, error) {
+	var last int64
+	err := b.db.QueryRowContext(ctx, `SELECT last_fence FROM jobs WHERE name = ?`, job).Scan(&last)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
 	}
+	return uint64(last), err
 }
 
 // entry is one run as it was recorded.

@@ -48,13 +48,14 @@ func (d *demo) say(format string, args ...any) {
 
 func (d *demo) election(job string) election.Config {
 	return election.Config{
-		Namespace: d.namespace, Name: job, FenceFloor: d.books.floor(job),
+		Namespace: d.namespace, Name: job,
+		FenceFloor:    func(ctx context.Context) (uint64, error) { return d.books.floor(ctx, job) },
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 	}
 }
 
-// electedHost starts a host whose scheduler runs the job while it leads. Before it writes, a run calls pause.
-func (d *demo) electedHost(name, job string, pause func(), refused chan<- error) (*host, error) {
+// electedHost starts a host whose scheduler calls run while it leads.
+func (d *demo) electedHost(name, job string, run func(write func() error) error) (*host, error) {
 	h, err := d.newHost(name)
 	if err != nil {
 		return nil, err
@@ -64,16 +65,10 @@ func (d *demo) electedHost(name, job string, pause func(), refused chan<- error)
 		return h, err
 	}
 	task := elector.Job(func(_ context.Context, epoch uint64) error {
-		pause()
-		// Not under the ctx of the job: a process that was paused does not know either that it should not write.
-		err := d.books.write(context.Background(), claimAgain, job, h.name, epoch)
-		if errors.Is(err, errStale) {
-			select {
-			case refused <- err:
-			default: // told before, or of no interest
-			}
-		}
-		return err
+		return run(func() error {
+			// Not under the ctx of the job: a process that was paused does not know either that it should not write.
+			return d.books.write(context.Background(), claimAgain, job, h.name, epoch)
+		})
 	})
 	return h, h.schedule(job, every, task, gocron.WithDistributedElector(elector))
 }
@@ -84,8 +79,9 @@ func (d *demo) elected(ctx context.Context) (err error) {
 	d.say("elected: two schedulers; the job %q runs on the one that leads", job)
 	hosts := map[string]*host{}
 	defer func() { err = errors.Join(err, stopAll(hosts)) }()
+	var runs census
 	for _, name := range []string{"a", "b"} {
-		if hosts[name], err = d.electedHost(name, job, func() {}, nil); err != nil {
+		if hosts[name], err = d.electedHost(name, job, runs.count); err != nil {
 			return err
 		}
 	}
@@ -105,7 +101,7 @@ func (d *demo) elected(ctx context.Context) (err error) {
 	if second.writer == first.writer {
 		return fmt.Errorf("%s leads again, though it was stopped", first.writer)
 	}
-	return d.check(ctx, job)
+	return errors.Join(runs.check(job), d.check(ctx, job))
 }
 
 // stale shows a leader that is paused in the middle of a job, loses its lease meanwhile, and then goes on.
@@ -114,18 +110,22 @@ func (d *demo) stale(ctx context.Context) (err error) {
 	d.say("stale: two schedulers; the leader will be paused in the middle of a run")
 	hosts := map[string]*host{}
 	defer func() { err = errors.Join(err, stopAll(hosts)) }()
-	var paused atomic.Bool
-	reached, resume, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	pause := func() {
-		if paused.CompareAndSwap(true, false) {
-			close(reached)
-			<-resume
-		}
-	}
+	var pause atomic.Bool // the next run
+	paused, resume, wrote := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	goOn := sync.OnceFunc(func() { close(resume) })
 	defer goOn() // before the hosts are stopped, which wait for their jobs
 	for _, name := range []string{"c", "d"} {
-		if hosts[name], err = d.electedHost(name, job, pause, refused); err != nil {
+		hosts[name], err = d.electedHost(name, job, func(write func() error) error {
+			if !pause.CompareAndSwap(true, false) {
+				return write()
+			}
+			close(paused)
+			<-resume
+			err := write()
+			wrote <- err
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -133,9 +133,11 @@ func (d *demo) stale(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	paused.Store(true)
-	if err := await(ctx, reached, "a run to be paused"); err != nil {
-		return err
+	pause.Store(true)
+	select {
+	case <-paused:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for a run of %s to be paused: %w", first.writer, ctx.Err())
 	}
 	d.say("stale: a run of %s is paused under epoch %d, and its lease is deleted from Redis", first.writer, first.fence)
 	if err := d.admin.Del(ctx, d.key(job, "lease")).Err(); err != nil {
@@ -147,12 +149,12 @@ func (d *demo) stale(ctx context.Context) (err error) {
 	}
 	d.say("stale: %s goes on, and writes", first.writer)
 	goOn()
-	select {
-	case err := <-refused:
-		d.say("stale: %v", err)
-	case <-ctx.Done():
-		return fmt.Errorf("the write of %s under epoch %d was not refused, after one under epoch %d", first.writer, first.fence, second.fence)
+	err = <-wrote
+	if !errors.Is(err, errStale) {
+		return errors.Join(err, fmt.Errorf("the write of %s under epoch %d was not refused as stale, after one of %s under epoch %d",
+			first.writer, first.fence, second.writer, second.fence))
 	}
+	d.say("stale: %v", err)
 	return d.check(ctx, job)
 }
 
@@ -162,20 +164,16 @@ func (d *demo) locked(ctx context.Context) (err error) {
 	d.say("locked: two schedulers; each run of the job %q takes a lease of its own", job)
 	hosts := map[string]*host{}
 	defer func() { err = errors.Join(err, stopAll(hosts)) }()
-	var running, overlaps atomic.Int32
+	var runs census
 	for _, name := range []string{"e", "f"} {
 		h, err := d.newHost(name)
 		if err != nil {
 			return err
 		}
 		hosts[name] = h
-		locker := NewLocker(h.leases, d.namespace, leaseDuration, every/2)
+		locker := NewLocker(h.leases, d.namespace, leaseDuration, every/2, d.books.floor)
 		task := locker.Job(job, func(ctx context.Context, fence uint64) error {
-			if running.Add(1) > 1 {
-				overlaps.Add(1)
-			}
-			defer running.Add(-1)
-			return d.books.write(ctx, claimOnce, job, h.name, fence)
+			return runs.count(func() error { return d.books.write(ctx, claimOnce, job, h.name, fence) })
 		})
 		if err := h.schedule(job, every, task, gocron.WithDistributedLocker(locker)); err != nil {
 			return err
@@ -184,10 +182,7 @@ func (d *demo) locked(ctx context.Context) (err error) {
 	if _, err := d.awaitRuns(ctx, job, 1, 6); err != nil {
 		return err
 	}
-	if n := overlaps.Load(); n > 0 {
-		return fmt.Errorf("%d runs of %q overlapped", n, job)
-	}
-	return d.check(ctx, job)
+	return errors.Join(runs.check(job), d.check(ctx, job))
 }
 
 // ticker shows the same without gocron: Lead runs a loop while it leads.
@@ -233,6 +228,25 @@ func (d *demo) tick(ctx context.Context, job, name string, epoch uint64) error {
 		if err := d.books.write(ctx, claimAgain, job, name, epoch); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// census counts the runs that overlap.
+type census struct{ running, overlaps atomic.Int32 }
+
+func (c *census) count(write func() error) error {
+	if c.running.Add(1) > 1 {
+		c.overlaps.Add(1)
+	}
+	defer c.running.Add(-1)
+	time.Sleep(every / 4) // a run that takes no time overlaps with nothing
+	return write()
+}
+
+func (c *census) check(job string) error {
+	if n := c.overlaps.Load(); n > 0 {
+		return fmt.Errorf("%d runs of %q overlapped", n, job)
 	}
 	return nil
 }
@@ -298,13 +312,4 @@ func stopAll(hosts map[string]*host) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func await(ctx context.Context, c <-chan struct{}, what string) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for %s: %w", what, ctx.Err())
-	}
 }

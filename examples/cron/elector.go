@@ -12,6 +12,10 @@ import (
 
 // Elector elects one of several gocron schedulers, whose jobs then run: gocron.WithDistributedElector(elector). It is
 // safe for concurrent use.
+//
+// Two jobs never run in two terms at a time, but a handover can meet a tick: one that falls between two terms is
+// skipped, and one that the old leader has run comes again where the clock of the new one is behind. A job that must
+// run exactly once per tick records the tick along with what it writes.
 type Elector struct {
 	*election.Elector
 
@@ -46,7 +50,9 @@ func (e *Elector) lead(term context.Context) {
 
 // IsLeader is what a gocron scheduler asks before it runs a job.
 func (e *Elector) IsLeader(context.Context) error {
-	if !e.Elector.IsLeader() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.term == nil || !e.Elector.IsLeader() {
 		return errFollows
 	}
 	return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
