@@ -11,7 +11,7 @@ import (
 )
 
 // short is longer than a reply takes and as long as these tests wait for one that must not come.
-const short = 100 * time.Millisecond
+const short = 300 * time.Millisecond
 
 // behindProxy returns a server, a proxy in front of it, and a client that is connected through that.
 func behindProxy(t *testing.T) (*Server, *Proxy, *redis.Client) {
