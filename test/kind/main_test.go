@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/e2e-framework/pkg/env"
 	"sigs.k8s.io/e2e-framework/pkg/envconf"
@@ -31,7 +32,13 @@ func TestMain(m *testing.M) {
 		setUp, tearDown = nothing, nothing
 	}
 	environment = env.NewWithConfig(cfg).Setup(setUp).Finish(tearDown)
+	before := goleak.IgnoreCurrent()
 	code := environment.Run(m)
+	pooled := goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop") // client-go never closes them
+	if err := goleak.Find(before, pooled); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "kind:", err)
+		code = 1
+	}
 	figures.print()
 	os.Exit(code)
 }

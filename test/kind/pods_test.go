@@ -86,35 +86,55 @@ func (p *pods) start(ctx context.Context) error {
 	return p.complete(ctx)
 }
 
-// follow reads what every container of the Deployment says, from its start to its end.
-func (p *pods) follow(ctx context.Context) {
-	type life struct { // of a container
-		pod      string
-		restarts int32
+// life is that of one container, from its start to its end.
+type life struct {
+	pod      string
+	restarts int32
+}
+
+// running returns the containers of the Deployment that run.
+func (p *pods) running(ctx context.Context) (lives []life) {
+	for _, pod := range p.list(ctx) {
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.State.Running != nil {
+				lives = append(lives, life{pod.Name, c.RestartCount})
+			}
+		}
 	}
+	return lives
+}
+
+// follow reads what every container of the Deployment says.
+func (p *pods) follow(ctx context.Context) {
 	seen := map[life]bool{}
 	for sleep(ctx, 200*time.Millisecond) == nil {
-		for _, pod := range p.list(ctx) {
-			for _, c := range pod.Status.ContainerStatuses {
-				l := life{pod.Name, c.RestartCount}
-				if c.State.Running != nil && !seen[l] {
-					seen[l] = true
-					p.readers.Go(func() { p.read(ctx, pod.Name) })
-				}
+		for _, l := range p.running(ctx) {
+			if !seen[l] {
+				seen[l] = true
+				p.readers.Go(func() { p.read(ctx, l) })
 			}
 		}
 	}
 }
 
-func (p *pods) read(ctx context.Context, pod string) {
-	out, err := p.kube.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, Follow: true}).Stream(ctx)
+func (p *pods) read(ctx context.Context, l life) {
+	out, err := p.kube.CoreV1().Pods(namespace).GetLogs(l.pod, &corev1.PodLogOptions{Container: container, Follow: true}).Stream(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			p.lines.breaks(l.pod, err)
+		}
 		return
 	}
 	defer out.Close()
 	p.lines.read(out)
-	if ctx.Err() == nil {
-		p.lines.end(pod, time.Now())
+	ended := time.Now()
+	if ctx.Err() != nil {
+		return
+	}
+	p.lines.end(l.pod, ended)
+	// The log ends with its container, or else the connection has. The kubelet says so a moment later.
+	if sleep(ctx, 10*time.Second) == nil && slices.Contains(p.running(ctx), l) {
+		p.lines.breaks(l.pod, errors.New("its log ended before its container"))
 	}
 }
 

@@ -164,6 +164,10 @@ func (p *processes) signal(ctx context.Context, name string, s syscall.Signal) e
 	if err := r.cmd.Process.Signal(s); err != nil {
 		return err
 	}
+	return r.wait(ctx, name)
+}
+
+func (r *process) wait(ctx context.Context, name string) error {
 	select {
 	case <-r.ended:
 		return nil
@@ -199,9 +203,14 @@ func (p *processes) isolate(_ context.Context, name string) (heal func() error, 
 		for _, proxy := range r.proxies {
 			proxy.Release(redistest.Both)
 		}
-		// A manager that has lost its lease ends its process; a Deployment starts it again.
 		p.take(name)
-		_, err := p.add(context.Background())
+		// A manager that has lost its lease ends its process; a Deployment starts it again.
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.wait(ctx, name); err != nil {
+			return err
+		}
+		_, err := p.add(ctx)
 		return err
 	}, nil
 }

@@ -56,7 +56,7 @@ type story struct {
 func scenario(t *testing.T, name string, servers int) {
 	s := &story{site: newSite(t, name, servers), name: name}
 	feature := features.New(name).
-		Setup(s.step("three replicas start", s.begins)).
+		Assess("three replicas start", s.step("start", s.begins)).
 		Assess("the leader is asked to end", s.step("delete", s.deleted)).
 		Assess("the leader is killed", s.step("kill", s.isKilled)).
 		Assess("the leader is cut off from Redis", s.step("isolate", s.isIsolated)).
@@ -81,7 +81,7 @@ func (s *story) step(what string, do func(ctx context.Context) error) features.F
 		defer cancel()
 		err := do(bounded)
 		if err == nil {
-			err = s.said().check()
+			err = s.said().judge(bounded)
 		}
 		if err != nil {
 			t.Fatalf("%s, %s: %v", s.name, what, err)
@@ -158,7 +158,6 @@ func (s *story) isKilled(ctx context.Context) error {
 		return err
 	}
 	killed := time.Now()
-	s.said().end(s.leader.replica, killed)
 	if err := s.kill(ctx, s.leader.replica); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -34,6 +35,7 @@ type timeline struct {
 	mu     sync.Mutex
 	events []event
 	ended  []event // of those that could not say so
+	broken error   // why some of what was said is missing
 }
 
 // read notes what a replica says until its output ends.
@@ -54,6 +56,13 @@ func (l *timeline) end(replica string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = append(l.ended, event{At: at, Replica: replica, Event: "ended"})
+}
+
+// breaks notes that what a replica said is missing from here on: nothing can be judged any more.
+func (l *timeline) breaks(replica string, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = errors.Join(l.broken, fmt.Errorf("the output of %s is incomplete: %w", replica, why))
 }
 
 // sorted returns all events in the order of their times: outputs are read side by side.
@@ -81,8 +90,14 @@ func (l *timeline) terms() (terms []*term) {
 	return terms
 }
 
-// check returns an error if two ever led at a time, or an epoch did not grow.
+// check returns an error if two ever led at a time, if an epoch did not grow, or if something is missing.
 func (l *timeline) check() error {
+	l.mu.Lock()
+	broken := l.broken
+	l.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
 	terms := l.terms()
 	for i, t := range terms[min(1, len(terms)):] {
 		before := terms[i]
@@ -96,6 +111,19 @@ func (l *timeline) check() error {
 		}
 	}
 	return nil
+}
+
+// judge is check with patience: outputs are read side by side, so that a leader's first words may arrive before its
+// predecessor's last. What they say of the time does not change by that.
+func (l *timeline) judge(ctx context.Context) (err error) {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if err = l.check(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+		if stop := sleep(ctx, 20*time.Millisecond); stop != nil {
+			return err
+		}
+	}
 }
 
 // has reports whether a replica has said that.
@@ -116,17 +144,23 @@ func (l *timeline) String() string {
 // leader waits until exactly one leads, in a term after the given one (nil: any), and returns its term.
 func (l *timeline) leader(ctx context.Context, after *term) (*term, error) {
 	for {
-		if err := l.check(); err != nil {
+		if err := l.judge(ctx); err != nil {
 			return nil, err
 		}
-		terms := l.terms()
-		if n := len(terms); n > 0 && terms[n-1].ended.IsZero() && (after == nil || terms[n-1].began.After(after.began)) {
-			return terms[n-1], nil
+		if t := present(l.terms()); t != nil && (after == nil || t.began.After(after.began)) {
+			return t, nil
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for a leader: %w; so far:\n%s", ctx.Err(), l)
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("waiting for a leader: %w; so far:\n%s", err, l)
 		}
 	}
+}
+
+// present returns the last term, if it lasts and the end of the one before is known.
+func present(terms []*term) *term {
+	n := len(terms)
+	if n == 0 || !terms[n-1].ended.IsZero() || n > 1 && terms[n-2].ended.IsZero() {
+		return nil
+	}
+	return terms[n-1]
 }
