@@ -208,12 +208,13 @@ func (p *pods) onNode(ctx context.Context, pod *corev1.Pod, command ...string) e
 }
 
 // kill kills the process: a Pod that is deleted without grace would still be asked first.
-func (p *pods) kill(ctx context.Context, name string) error {
+func (p *pods) kill(ctx context.Context, name string) (time.Time, error) {
 	pod, err := p.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	return p.onNode(ctx, pod, "pkill", "-KILL", "-f", "--", "--identity="+name)
+	err = p.onNode(ctx, pod, "pkill", "-KILL", "-f", "--", "--identity="+name)
+	return time.Now(), err
 }
 
 // isolate drops what the Pod sends to Redis, as a NetworkPolicy would where the network enforces one.

@@ -184,12 +184,13 @@ func (p *processes) stop(ctx context.Context, name string) error {
 	return err
 }
 
-func (p *processes) kill(ctx context.Context, name string) error {
+func (p *processes) kill(ctx context.Context, name string) (time.Time, error) {
 	if err := p.signal(ctx, name, syscall.SIGKILL); err != nil {
-		return err
+		return time.Time{}, err
 	}
+	killed := time.Now()
 	_, err := p.add(ctx)
-	return err
+	return killed, err
 }
 
 func (p *processes) isolate(_ context.Context, name string) (heal func() error, err error) {

@@ -29,8 +29,8 @@ type site interface {
 	replicas(ctx context.Context) ([]string, error)
 	// stop asks one to end, as the deletion of its Pod does.
 	stop(ctx context.Context, replica string) error
-	// kill ends one with SIGKILL.
-	kill(ctx context.Context, replica string) error
+	// kill ends one with SIGKILL, and returns when it was dead: on a busy machine that takes a while.
+	kill(ctx context.Context, replica string) (time.Time, error)
 	// isolate takes Redis away from one, without a word, until heal.
 	isolate(ctx context.Context, replica string) (heal func() error, err error)
 	// rollout replaces all of them by a rolling update, and returns when it is complete.
@@ -157,8 +157,8 @@ func (s *story) isKilled(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	killed := time.Now()
-	if err := s.kill(ctx, s.leader.replica); err != nil {
+	killed, err := s.kill(ctx, s.leader.replica)
+	if err != nil {
 		return err
 	}
 	if _, err := s.next(ctx); err != nil {
@@ -176,11 +176,11 @@ func (s *story) isIsolated(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	cut := time.Now()
 	heal, err := s.isolate(ctx, s.leader.replica)
 	if err != nil {
 		return err
 	}
+	cut := time.Now()
 	before, err := s.next(ctx) // which has ended before, or the timeline fails
 	if err := heal(); err != nil {
 		return err
