@@ -50,8 +50,8 @@ fmt: ## format the sources
 	gofmt -w .
 
 .PHONY: sim
-sim: ## simulate SEEDS plans of faults in virtual time (SEEDS=1000)
-	$(GO) test ./internal/sim -count=1 -timeout 60m -seeds $(SEEDS)
+sim: ## simulate SEEDS plans of faults in virtual time (SEEDS=1000), or replay one with its timeline (SEED=n)
+	$(GO) test ./internal/sim -count=1 -timeout 60m $(if $(SEED),-seed $(SEED) -v,-seeds $(SEEDS))
 
 .PHONY: mutants
 mutants: ## break the library on purpose, one way at a time, and have the simulation find each

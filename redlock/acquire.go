@@ -82,13 +82,12 @@ func (l *Lock) attempt(ctx context.Context) error {
 		return failed("acquire", l.key, err)
 	}
 
-	verdict := v.verdict()
 	t.value = encodeValue(t.lease.token, t.fence, l.opts.metadata, l.opts.bare())
-	if verdict == granted && l.begin(t) {
+	if v.verdict() == granted && l.begin(t) {
 		m.cfg.Logger.V(1).Info("Lease acquired", "key", l.key, "fencingToken", t.fence, "validity", valid)
 		return nil
 	}
-	if verdict == refused {
+	if !v.mayBeHeld() {
 		t.lease.hush()
 	}
 	l.retreat(ctx, t.lease, v)
@@ -109,6 +108,9 @@ func (l *Lock) seize(ctx context.Context, t *term, floor uint64) (*votes, []answ
 		ls.created(p.index, err)
 		if err == nil && !g.ok && p.sendsOnce() {
 			ls.wasDenied(p.index)
+		}
+		if err == nil && g.ok && m.cfg.RestartGuard {
+			err = p.guard(ctx, l.key, l.opts.expiry)
 		}
 		return g, err
 	})

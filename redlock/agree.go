@@ -14,6 +14,7 @@ func (l *Lock) byAgreement() bool { return l.opts.agreed && l.m.Mode() == ModeRe
 // Why tokens then grow in the order of leases: the majority that stored this one and the majority that grants any
 // other lease have a node in common. If it granted the other lease after it had stored, the other token exceeds ours, as it
 // exceeds what the node answered. If it granted the other lease before, our lease was not there any more to store for.
+// So a node whose grant the RestartGuard does not count may store: that is a promise, and no testimony.
 func (l *Lock) agree(ctx context.Context, t *term, grants []answer[grant]) (*votes, error) {
 	m, ls := l.m, t.lease
 	t.fence++

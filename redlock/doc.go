@@ -51,4 +51,6 @@
 // of the validity, clocks run within the DriftFactor of each other, and the nodes keep what they have acknowledged.
 // A node that restarts without its data, or fails over to a replica that lacks the last writes, may grant a
 // lease twice; counters lost that way may issue old tokens again, unless [WithFenceFloor] knows better.
+// Config.RestartGuard has a node that was restarted wait with its vote until what it may have forgotten is over;
+// [Manager.Verify] finds nodes that are not set up to keep what they acknowledge, or are not independent.
 package redlock

@@ -150,6 +150,9 @@ func (replyError) RedisError()     {}
 // notExecuted reports whether err proves that the node did not, and never will, execute
 // the command. Any other error leaves it open: the reply may have been lost on its way.
 func notExecuted(err error) bool {
+	if isGuarded(err) {
+		return false
+	}
 	var dial *net.OpError
 	return isReply(err) ||
 		errors.Is(err, errNotSent) ||
@@ -174,7 +177,8 @@ func permanent(err error) bool {
 func isWrongType(err error) bool { return hasCode(err, "WRONGTYPE") }
 
 func hasCode(err error, code string) bool {
-	return isReply(err) && strings.HasPrefix(err.Error(), code)
+	var reply redis.Error
+	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), code)
 }
 
 // badCounter is the code with which acquire.lua refuses a counter or a fence floor.

@@ -168,9 +168,9 @@ func (l *lease) surely(i int, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// hush has the release of a lease that never came about pass unheard. A majority refused it, so nobody waits for
-// it; but those who wait for the holder would be woken, try where the holder is missing, undo that, and so wake
-// each other without end.
+// hush has the release of a lease that never came about pass unheard. No majority had it, so nobody waits for it; but those
+// who wait for the holder, or for nodes that refuse to write, would be woken, try, undo that, and so wake each other, or
+// even themselves, without end.
 func (l *lease) hush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

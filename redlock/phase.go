@@ -22,9 +22,14 @@ type answer[T any] struct {
 // ask sends to every node at once and returns without waiting. Every call is bounded by the
 // OperationTimeout and goes on when ctx ends: what became of it must be known.
 func ask[T any](m *Manager, ctx context.Context, send func(context.Context, *peer) (T, error)) *phase[T] {
+	return askFor(m, ctx, m.cfg.OperationTimeout, send)
+}
+
+// askFor is ask with another bound, for more than one command.
+func askFor[T any](m *Manager, ctx context.Context, bound time.Duration, send func(context.Context, *peer) (T, error)) *phase[T] {
 	ph := &phase[T]{
 		nodes:   len(m.peers),
-		bound:   m.cfg.OperationTimeout,
+		bound:   bound,
 		answers: make(chan answer[T], len(m.peers)),
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -120,6 +125,18 @@ func (v *votes) closeAll(why error) {
 			v.errs[i] = why
 		}
 	}
+}
+
+// mayBeHeld reports whether others may see the lease that was asked for: whether a majority may have granted it, be it
+// without an answer.
+func (v *votes) mayBeHeld() bool {
+	without := v.refused
+	for _, err := range v.errs {
+		if notExecuted(err) || isGuarded(err) {
+			without++
+		}
+	}
+	return v.nodes-without >= quorumOf(v.nodes)
 }
 
 // error reports the votes as the outcome of an operation.

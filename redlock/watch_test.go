@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +83,30 @@ func TestRenewDeadlineIsKept(t *testing.T) {
 		}
 		link.Mend()
 	})
+}
+
+// Two nodes answer what is read, but refuse to write: whoever tries gets the third, and gives it back.
+func TestWaitersForNodesThatRefuseToWriteDoNotWakeThemselves(t *testing.T) {
+	s := newSite(t, 3)
+	for _, srv := range s.servers[1:] {
+		must(t, srv.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	}
+	m := s.manager(t, redlock.Config{})
+	w := m.Watch("k")
+	defer w.Close()
+	patient := func() bool {
+		begin := time.Now()
+		must(t, w.Wait(t.Context(), 300*time.Millisecond))
+		return time.Since(begin) >= 300*time.Millisecond
+	}
+	for !patient() { // not subscribed everywhere yet
+	}
+	for range 3 {
+		if err := m.NewLock("k", redlock.WithAttempts(1)).TryLock(t.Context()); !errors.Is(err, redlock.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+		if !patient() {
+			t.Error("woken for nothing")
+		}
+	}
 }

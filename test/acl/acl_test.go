@@ -3,6 +3,8 @@ package acl
 
 import (
 	"context"
+	"errors"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -31,17 +33,22 @@ const (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // documented returns the rules of the user in docs/acl.md.
-func documented(t *testing.T) []string {
+func documented(t *testing.T) []string { return rulesOf(t, 0) }
+
+// verifying returns what the user needs in addition for Verify and RestartGuard.
+func verifying(t *testing.T) []string { return rulesOf(t, 1) }
+
+func rulesOf(t *testing.T, line int) []string {
 	t.Helper()
 	guide, err := os.ReadFile("../../docs/acl.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^ACL SETUSER ` + user + ` (.*)$`).FindSubmatch(guide)
-	if line == nil {
-		t.Fatal("docs/acl.md shows no ACL SETUSER")
+	lines := regexp.MustCompile(`(?m)^ACL SETUSER `+user+` (.*)$`).FindAllSubmatch(guide, -1)
+	if len(lines) != 2 {
+		t.Fatalf("docs/acl.md shows %d times ACL SETUSER, want 2", len(lines))
 	}
-	return strings.Fields(string(line[1]))
+	return strings.Fields(string(lines[line][1]))
 }
 
 // server is a Redis whose default user is off.
@@ -50,9 +57,9 @@ type server struct {
 	admin *redis.Client
 }
 
-func newServer(t *testing.T, rules []string) *server {
+func newServer(t *testing.T, rules []string, opts ...redistest.Option) *server {
 	t.Helper()
-	s := redistest.Start(t)
+	s := redistest.Start(t, opts...)
 	ctx := t.Context()
 	if err := s.Client().ACLSetUser(ctx, "admin", "on", ">admin", "allkeys", "allchannels", "allcommands").Err(); err != nil {
 		t.Fatal(err)
@@ -75,9 +82,9 @@ func connect(t *testing.T, addr, user, password string) *redis.Client {
 }
 
 // manager returns one that works as the user.
-func (s *server) manager(t *testing.T) *redlock.Manager {
+func (s *server) manager(t *testing.T, cfg ...redlock.Config) *redlock.Manager {
 	t.Helper()
-	m, err := redlock.NewSingle(connect(t, s.addr, user, "PASSWORD"))
+	m, err := redlock.NewSingle(connect(t, s.addr, user, "PASSWORD"), cfg...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +145,55 @@ func TestNoRuleTooMany(t *testing.T) {
 				t.Error("nothing is refused without it")
 			}
 		})
+	}
+}
+
+// Verify asks what the rules beside allow, and each of them is needed; that it may not ask is no fault.
+func TestVerifyingUser(t *testing.T) {
+	rules := verifying(t)
+	verify := func(t *testing.T, rules []string) (refused []string) {
+		s := newServer(t, append(documented(t), rules...), redistest.WithAOF(), inClusterMode(t))
+		if err := s.manager(t).Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return s.refused(t)
+	}
+	if refused := verify(t, rules); len(refused) > 0 {
+		t.Errorf("the user was refused %q", refused)
+	}
+	for i, rule := range rules {
+		if refused := verify(t, slices.Delete(slices.Clone(rules), i, i+1)); len(refused) == 0 {
+			t.Errorf("nothing is refused without %s", rule)
+		}
+	}
+}
+
+func inClusterMode(t *testing.T) redistest.Option {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return redistest.WithArgs("--cluster-enabled", "yes", "--cluster-port", port)
+}
+
+// The RestartGuard needs one right more.
+func TestGuardedUser(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	guarded := redlock.Config{Expiry: 200 * time.Millisecond, RestartGuard: true}
+	s := newServer(t, append(documented(t), "+info"))
+	if err := s.manager(t, guarded).NewLock(leaseKey, redlock.WithFencingToken(counterKey)).Lock(ctx); err != nil {
+		t.Error(err)
+	}
+	if refused := s.refused(t); len(refused) > 0 {
+		t.Errorf("the user was refused %q", refused)
+	}
+	s = newServer(t, documented(t))
+	if err := s.manager(t, guarded).NewLock(leaseKey).TryLock(ctx); !errors.Is(err, redlock.ErrNotAcquired) || !strings.Contains(err.Error(), "RestartGuard") {
+		t.Errorf("without +info the error is %v", err)
 	}
 }
 
