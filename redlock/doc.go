@@ -45,7 +45,7 @@
 // may write after somebody else has acquired it: nothing that happens inside Redis can stop it. The protected
 // resource can, by remembering the highest fencing token and refusing lower ones in the same atomic step:
 //
-//	UPDATE orders SET state = $1, last_fence = $2 WHERE id = $3 AND last_fence < $2
+//	UPDATE orders SET state = $1, last_fence = $2 WHERE id = $3 AND last_fence <= $2
 //
 // Without such a check, mutual exclusion holds as long as no pause between look and write exceeds what is left
 // of the validity, clocks run within the DriftFactor of each other, and the nodes keep what they have acknowledged.
