@@ -5,24 +5,18 @@ package envtest
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/ndyakov/go-redlock/internal/apiserver"
 )
 
 // apiServer is the one that all tests share; each has a namespace of its own.
-var apiServer = &envtest.Environment{
-	ControlPlaneStartTimeout: time.Minute, // a busy machine
-	ControlPlaneStopTimeout:  time.Minute,
-}
-
-// kubeconfig is a file by which the candidates' processes find it.
-var kubeconfig string
+var apiServer *apiserver.Server
 
 func TestMain(m *testing.M) {
 	if plan := os.Getenv(planVariable); plan != "" {
@@ -39,23 +33,13 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	release, err := guard(dir, os.Getenv("KUBEBUILDER_ASSETS"))
-	if err != nil {
-		return fail(err)
-	}
-	defer release()
-
 	began := time.Now()
-	_, err = apiServer.Start()
-	defer func() { _ = apiServer.Stop() }()
+	apiServer, err = apiserver.Start(dir)
 	if err != nil {
 		return fail(err)
 	}
+	defer func() { _ = apiServer.Stop() }()
 	fmt.Printf("kube-apiserver serves after %.1fs\n", time.Since(began).Seconds())
-	kubeconfig = filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, apiServer.KubeConfig, 0o600); err != nil {
-		return fail(err)
-	}
 
 	before := goleak.IgnoreCurrent()
 	code := m.Run()

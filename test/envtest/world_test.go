@@ -112,7 +112,7 @@ func (w *world) start(by lockKind, opts ...func(*plan)) *process {
 	w.made++
 	p := plan{
 		ID:         fmt.Sprintf("%s %d", by, w.made),
-		Kubeconfig: kubeconfig,
+		Kubeconfig: apiServer.Path,
 		Namespace:  w.namespace,
 		Name:       electionName,
 		Lock:       by,
@@ -264,7 +264,7 @@ func proxied(t *testing.T) (proxy *redistest.Proxy, path string) {
 	}
 	addr := server.Host
 	proxy = redistest.NewProxy(t, addr)
-	given, err := os.ReadFile(kubeconfig)
+	given, err := os.ReadFile(apiServer.Path)
 	if err != nil || !bytes.Contains(given, []byte(addr)) {
 		t.Fatalf("the kubeconfig does not name %s: %v", addr, err)
 	}

@@ -17,18 +17,17 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/e2e-framework/pkg/envconf"
 
+	"github.com/ndyakov/go-redlock/internal/apiserver"
 	"github.com/ndyakov/go-redlock/internal/redistest"
 )
 
 // What the processes of all scenarios share.
 var shared struct {
-	api        *envtest.Environment
-	dir        string
-	kubeconfig string
-	binary     string
+	api    *apiserver.Server
+	dir    string
+	binary string
 }
 
 func nothing(ctx context.Context, _ *envconf.Config) (context.Context, error) { return ctx, nil }
@@ -38,12 +37,7 @@ func startProcessSite(ctx context.Context, _ *envconf.Config) (_ context.Context
 	if shared.dir, err = os.MkdirTemp("", "kind-"); err != nil {
 		return ctx, err
 	}
-	shared.api = &envtest.Environment{ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute}
-	if _, err := shared.api.Start(); err != nil {
-		return ctx, fmt.Errorf("no API server (run: make test-kind-processes): %w", err)
-	}
-	shared.kubeconfig = filepath.Join(shared.dir, "kubeconfig")
-	if err := os.WriteFile(shared.kubeconfig, shared.api.KubeConfig, 0o600); err != nil {
+	if shared.api, err = apiserver.Start(shared.dir); err != nil {
 		return ctx, err
 	}
 	shared.binary = filepath.Join(shared.dir, "controller")
@@ -106,7 +100,7 @@ func (p *processes) add(ctx context.Context) (name string, err error) {
 	}
 	r.cmd = exec.Command(shared.binary, "--replica", "--redis", strings.Join(addrs, ","), "--identity", name, "--name", p.t.Name(),
 		"--lease-duration", leaseDuration.String(), "--renew-deadline", renewDeadline.String(), "--retry-period", retryPeriod.String(),
-		"--kubeconfig", shared.kubeconfig, "--watch-namespace", "default")
+		"--kubeconfig", shared.api.Path, "--watch-namespace", "default")
 	r.cmd.Env = append(os.Environ(), "EXAMPLE_CONTROLLER_DEMO=1") // it ends when its standard input does
 	r.cmd.Stderr = io.Discard
 	if r.stdin, err = r.cmd.StdinPipe(); err != nil {

@@ -1,6 +1,6 @@
-//go:build envtest
+//go:build envtest || kind
 
-package envtest
+package apiserver
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // waits for the end of its standard input to kill what is still noted.
 func guard(dir, assets string) (release func(), err error) {
 	if assets == "" {
-		return nil, fmt.Errorf("KUBEBUILDER_ASSETS names no folder: run hack/test-envtest.sh, which builds the binaries")
+		return nil, fmt.Errorf("KUBEBUILDER_ASSETS names no folder: run make test-envtest or make test-kind-processes, which build the binaries")
 	}
 	pids := filepath.Join(dir, "pids")
 	if err := os.Mkdir(pids, 0o700); err != nil {
