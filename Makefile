@@ -65,6 +65,10 @@ test-envtest: redis-server c-compiler ## managers, Leases and MultiLock against 
 test-kind: ## the example's manifests end to end in a kind cluster; needs Docker and kind, see test/kind/README.md
 	@GO="$(GO)" hack/test-kind.sh $(TESTFLAGS)
 
+.PHONY: test-kind-offline
+test-kind-offline: ## the same where no container registry can be reached: builds the nodes too (Debian, root; an hour)
+	@GO="$(GO)" hack/kind/offline.sh hack/test-kind.sh $(TESTFLAGS)
+
 .PHONY: test-kind-processes
 test-kind-processes: redis-server c-compiler ## the same scenarios with processes beside a real kube-apiserver
 	@GO="$(GO)" SUITE=kind hack/test-envtest.sh $(TESTFLAGS)

@@ -13,11 +13,7 @@ if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
 	exit 0
 fi
 
-GO=${GO:-go}
-export GOWORK=off CGO_ENABLED=0
-kubernetes=$($GO list -m -f '{{.Version}}' k8s.io/kubernetes)
-etcd=$($GO list -m -f '{{.Version}}' go.etcd.io/etcd/server/v3)
-
+. ./versions.sh
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/go-redlock/envtest
 dir=$cache/kubernetes-$kubernetes-etcd-$etcd-$($GO env GOOS)-$($GO env GOARCH)
 if [ -x "$dir/kube-apiserver" ] && [ -x "$dir/etcd" ]; then
@@ -31,16 +27,11 @@ trap 'rm -rf "$building"' EXIT
 
 build() { # name, package, linker flags
 	echo "building $1 (once; kube-apiserver takes many minutes)" >&2
-	nice -n 10 "$GO" build -o "$building/$1" -ldflags "-s -w $3" "$2" >&2
+	nice -n 10 "$GO" build -o "$building/$1" -ldflags "$3" "$2" >&2
 }
 
-# Without these the API server thinks that it is v0.0.0, and serves no API that was added since.
-version=k8s.io/component-base/version
-major=${kubernetes#v} major=${major%%.*}
-minor=${kubernetes#v*.} minor=${minor%%.*}
-build etcd go.etcd.io/etcd/server/v3 ""
-build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver \
-	"-X $version.gitVersion=$kubernetes -X $version.gitMajor=$major -X $version.gitMinor=$minor"
+build etcd go.etcd.io/etcd/server/v3 "-s -w"
+build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes_flags"
 
 # Moved when finished, one by one, so that whatever is there is whole, also with two builds at a time.
 mkdir -p "$dir"
