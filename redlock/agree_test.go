@@ -183,6 +183,7 @@ func TestNodesThatFailBetweenThePhases(t *testing.T) {
 			p.warm(t)
 			for i := range failing {
 				cutBeforeAgreement(w[i].Server(), p.links[i])
+				p.links[i].Delay(bubble.ToServer, time.Millisecond) // the others have answered before
 			}
 			l := p.NewLock("k", redlock.WithQuorumFencing("f"))
 			err := l.TryLock(t.Context())

@@ -21,6 +21,11 @@ func Redis(t testing.TB) (server *miniredis.Miniredis, client func() *redis.Clie
 	t.Helper()
 	server = miniredis.NewMiniRedis()
 	server.ClockTTL(true)
+	first, err := server.Dial() // starts it, so that Server is there for whoever sets a hook before a client is heard
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
 	t.Cleanup(server.Close)
 	return server, func() *redis.Client {
 		c := redis.NewClient(Options(func(context.Context) (net.Conn, error) { return server.Dial() }))
