@@ -273,6 +273,7 @@ func TestCreateWhileNodesAreDown(t *testing.T) {
 		if err := newCandidate(t, s.manager(t), "a").lock.Create(t.Context(), rec); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // for the third node
 		links[0].Silence()
 		if err := b.Create(t.Context(), rec); !apierrors.IsAlreadyExists(err) {
 			t.Errorf("Create of a taken lease with one node down: %v", err)
