@@ -51,9 +51,7 @@ type servers []*miniredis.Miniredis
 func newServers(t *testing.T, n int) servers {
 	var s servers
 	for range n {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		t.Cleanup(m.Close)
+		m, _ := bubble.Redis(t)
 		s = append(s, m)
 	}
 	return s

@@ -285,9 +285,6 @@ func (r *renewalPlan) end(op string, err error) {
 // refuseRenewals has the servers refuse the renewal that is to fail, however often it is sent.
 func (s servers) refuseRenewals(r *renewalPlan) {
 	for _, m := range s {
-		if c, err := m.Dial(); err == nil { // which starts it
-			_ = c.Close()
-		}
 		m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 			if f := r.failing.Load(); f == 0 || f != r.count.Load() || !isRenewal(cmd, args) {
 				return false
