@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/ndyakov/go-redlock/internal/process"
 )
 
 const (
@@ -38,12 +39,12 @@ type Server struct {
 	binary string
 	dir    string   // the log, and the data in a folder of their own
 	args   []string // what the options add
+	env    []string // likewise
 	addr   string
 	client *redis.Client
 
-	mu     sync.Mutex
-	proc   *process // the latest one, it may have exited
-	frozen bool     // by Stop
+	mu   sync.Mutex
+	proc *process.Process // the latest one, it may have exited
 }
 
 // Option changes how a server is started.
@@ -52,6 +53,11 @@ type Option func(*Server)
 // WithAOF has the server write each command to disk before it acknowledges it, so that Restart finds everything.
 // Without it nothing is ever written.
 func WithAOF() Option { return WithArgs("--appendonly", "yes", "--appendfsync", "always") }
+
+// WithEnv adds variables to the server's environment, each as name=value.
+func WithEnv(variables ...string) Option {
+	return func(s *Server) { s.env = append(s.env, variables...) }
+}
 
 // WithArgs appends args to the server's command line. Given "--requirepass" and a password, Client uses it.
 func WithArgs(args ...string) Option {
@@ -104,7 +110,7 @@ func (s *Server) Client() *redis.Client { return s.client }
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.pid()
+	return s.proc.Pid()
 }
 
 // Kill ends the server with SIGKILL, also one that is stopped, and returns once it is gone.
@@ -120,12 +126,7 @@ func (s *Server) Stop() {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frozen {
-		return
-	}
-	s.signal(syscall.SIGSTOP)
-	awaitStopped(s.proc.pid())
-	s.frozen = true
+	s.try("stop", s.proc.Stop)
 }
 
 // Continue ends Stop. The server then answers what it was sent meanwhile.
@@ -133,11 +134,7 @@ func (s *Server) Continue() {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.frozen {
-		return
-	}
-	s.signal(syscall.SIGCONT)
-	s.frozen = false
+	s.try("continue", s.proc.Continue)
 }
 
 // Restart kills the server if it is running and starts it at the same address, with the data that it has
@@ -176,17 +173,16 @@ func (s *Server) end() {
 	s.Kill()
 }
 
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) try(what string, do func() error) {
 	s.tb.Helper()
-	if err := s.proc.cmd.Process.Signal(sig); err != nil {
-		s.tb.Fatalf("cannot send %q to redis-server at %s: %v", sig, s.addr, err)
+	if err := do(); err != nil {
+		s.tb.Fatalf("cannot %s redis-server at %s: %v", what, s.addr, err)
 	}
 }
 
 func (s *Server) kill() {
-	s.frozen = false
 	if s.proc != nil {
-		s.proc.kill()
+		s.proc.Kill()
 	}
 }
 
@@ -232,8 +228,9 @@ func (s *Server) launch() error {
 	cmd := exec.Command(s.binary, append([]string{
 		"--bind", loopback, "--port", port, "--dir", s.dataDir(), "--save", "", "--appendonly", "no",
 	}, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if s.proc, err = spawn(cmd); err != nil {
+	if s.proc, err = process.Start(cmd); err != nil {
 		return err
 	}
 	if err := s.awaitReady(); err != nil {
@@ -257,7 +254,7 @@ func (s *Server) awaitReady() error {
 			return fmt.Errorf("the server does not answer within %v: %w", readyTimeout, err)
 		}
 		select {
-		case <-s.proc.exited:
+		case <-s.proc.Exited():
 			return errExited
 		case <-time.After(probeInterval):
 		}
@@ -278,7 +275,7 @@ func (s *Server) probe(client *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.pid())) {
+	if !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.Pid())) {
 		return errors.New("another server has the port")
 	}
 	return nil

@@ -1,13 +1,13 @@
 //go:build !linux
 
-package redistest
+package process
 
 import (
 	"os/exec"
 	"time"
 )
 
-// dieWithParent does nothing: a server outlives a test binary that is killed.
+// dieWithParent does nothing: a child outlives a test binary that is killed.
 func dieWithParent(*exec.Cmd) {}
 
 // awaitStopped gives the signal time to be delivered.

@@ -1,4 +1,4 @@
-package redistest
+package process
 
 import (
 	"os/exec"
