@@ -6,6 +6,7 @@ TOOL  := $(GO) tool -modfile=hack/tools/go.mod
 
 TESTFLAGS ?=
 SEEDS     ?= 1000
+PLANS     ?= 8
 BENCH     ?= .
 BENCHTIME ?= 1s
 COUNT     ?= 1
@@ -43,7 +44,7 @@ lint: ## gofmt, staticcheck, go.mod, and who may import whom
 	@deps=$$($(GO) list -deps ./redlock) || exit 1; \
 		if grep k8s.io <<<"$$deps"; then echo "redlock must not import Kubernetes"; exit 1; fi
 	$(GO) mod tidy -diff
-	$(TOOL) staticcheck -tags envtest,kind ./...
+	$(TOOL) staticcheck -tags envtest,kind,chaos ./...
 
 .PHONY: fmt
 fmt: ## format the sources
@@ -56,6 +57,10 @@ sim: ## simulate SEEDS plans of faults in virtual time (SEEDS=1000), or replay o
 .PHONY: mutants
 mutants: ## break the library on purpose, one way at a time, and have the simulation find each
 	$(GO) run ./hack/mutants
+
+.PHONY: chaos
+chaos: redis-server c-compiler ## real processes killed, frozen, cut off, with clocks that jump (PLANS=8, or SEED=n); Linux
+	REDISTEST_REQUIRED=1 $(GO) test -tags chaos -race ./test/chaos -count=1 -timeout 60m $(if $(SEED),-seed $(SEED) -v,-seeds $(PLANS)) $(TESTFLAGS)
 
 .PHONY: test-envtest
 test-envtest: redis-server c-compiler ## managers, Leases and MultiLock against a real kube-apiserver (built once: 10 to 20 minutes)
