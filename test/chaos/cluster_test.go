@@ -114,7 +114,7 @@ func (c *cluster) start(cand *contender) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cand.said, cand.log = c.history.reader(o.Name), new(bytes.Buffer)
+	cand.said, cand.log = c.history.reader(cand.number, o.Name), new(bytes.Buffer)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), orderVariable+"="+string(line))
 	cmd.Stdout, cmd.Stderr = cand.said, cand.log
@@ -145,6 +145,9 @@ func (c *cluster) terminate(cand *contender) {
 		c.t.Errorf("candidate %d.%d has ended by itself: %v", cand.number, cand.life, err)
 	}
 }
+
+// leader is who led last.
+func (c *cluster) leader() *contender { return c.candidates[c.history.last()] }
 
 // try fails the test if something cannot be done to a candidate.
 func (c *cluster) try(cand *contender, do func() error) {

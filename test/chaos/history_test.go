@@ -22,6 +22,7 @@ const checkTimeout = 2 * time.Minute // of one history; it takes a second or so
 type history struct {
 	mu     sync.Mutex
 	events []told
+	leader int // the candidate that began to lead last
 	notes  []string
 	began  int64
 }
@@ -29,7 +30,8 @@ type history struct {
 // told is an event, and whose.
 type told struct {
 	event
-	by string
+	by     string // candidate.life
+	number int    // of the candidate
 }
 
 func newHistory() *history { return &history{began: now()} }
@@ -40,6 +42,7 @@ func (h *history) add(e told) {
 	h.events = append(h.events, e)
 	switch e.What {
 	case acquires:
+		h.leader = e.number
 		h.notes = append(h.notes, h.line(e.Return, "%s leads, epoch %d (it asked at %s)", e.by, e.Epoch, h.at(e.Call)))
 	case wrong:
 		h.notes = append(h.notes, h.line(now(), "FAULT: %s %s", e.by, e.Fault))
@@ -75,6 +78,13 @@ func (h *history) led(at int64) bool {
 		}
 	}
 	return false
+}
+
+// last returns the candidate that began to lead last.
+func (h *history) last() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leader
 }
 
 // count returns how often it was told.
@@ -145,13 +155,14 @@ var register = porcupine.Model{
 // end is lost.
 type reader struct {
 	by      string
+	number  int
 	history *history
 	begun   chan struct{} // closed when it begins
 	buf     bytes.Buffer
 }
 
-func (h *history) reader(by string) *reader {
-	return &reader{by: by, history: h, begun: make(chan struct{})}
+func (h *history) reader(number int, by string) *reader {
+	return &reader{by: by, number: number, history: h, begun: make(chan struct{})}
 }
 
 func (r *reader) Write(p []byte) (int, error) {
@@ -165,7 +176,7 @@ func (r *reader) Write(p []byte) (int, error) {
 		if e.What == begins {
 			close(r.begun)
 		}
-		r.history.add(told{e, r.by})
+		r.history.add(told{e, r.by, r.number})
 	}
 	return len(p), nil
 }
@@ -174,7 +185,7 @@ func (r *reader) Write(p []byte) (int, error) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	op := func(by string, w what, epoch uint64, call, ret int64) told {
-		return told{event{What: w, Epoch: epoch, Call: call, Return: ret}, by}
+		return told{event{What: w, Epoch: epoch, Call: call, Return: ret}, by, 0}
 	}
 	for name, c := range map[string]struct {
 		events            []told
@@ -209,7 +220,7 @@ func TestHistory(t *testing.T) {
 			false, true,
 		},
 		"who says so himself": {
-			[]told{{event{What: wrong, Fault: "is wrong"}, "a"}}, false, false,
+			[]told{{event{What: wrong, Fault: "is wrong"}, "a", 0}}, false, false,
 		},
 	} {
 		h := newHistory()

@@ -27,25 +27,27 @@ type fault struct {
 	strike, heal func()
 }
 
-// plan draws what goes wrong: one thing at a time with each candidate, with each server, and with the network around each
-// candidate.
+// plan draws what goes wrong: one thing at a time with each candidate, with each server, and with the network of somebody,
+// or such that the leader is on one side and all others are on another. Now and then all servers restart at once.
 func (c *cluster) plan(r *rand.Rand, jumps bool) []step {
 	var steps []step
-	draw := func(rest time.Duration, faults ...func() fault) {
+	draw := func(rest, longest time.Duration, faults ...func() fault) {
 		for at := between(r, 0, 2*ttl); at < length; at += between(r, ttl/2, rest) {
 			f := faults[r.IntN(len(faults))]()
-			until := min(length, at+between(r, ttl/20, 2*ttl))
+			until := min(length, at+between(r, ttl/20, longest))
 			steps = append(steps, step{at, f.what, f.strike}, step{until, f.what + ": over", f.heal})
 			at = until
 		}
 	}
 	for _, cand := range c.candidates {
-		draw(4*ttl, c.candidateFaults(cand)...)
-		draw(4*ttl, func() fault { return networkFault(r, cand) })
+		draw(6*ttl, 2*ttl, c.candidateFaults(cand)...)
 	}
 	for i, s := range c.servers { // the more there are, the less goes wrong with each: a majority is well often enough
-		draw(time.Duration(3+len(c.servers))*ttl, c.serverFaults(r, i, s, jumps)...)
+		draw(time.Duration(3+len(c.servers))*ttl, 2*ttl, c.serverFaults(r, i, s, jumps)...)
 	}
+	draw(2*ttl, 3*ttl, func() fault { return c.cutOff(r) })
+	draw(2*ttl, 3*ttl, func() fault { return c.partition(r) })
+	draw(8*ttl, ttl, func() fault { return fault{"all servers restart", c.restartAll, func() {}} })
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return steps
 }
@@ -86,39 +88,79 @@ func (c *cluster) serverFaults(r *rand.Rand, i int, s *server, jumps bool) []fun
 	})
 }
 
-// networkFault draws what goes wrong between a candidate and some of the servers.
-func networkFault(r *rand.Rand, cand *contender) fault {
-	links := slices.DeleteFunc(slices.Clone(cand.proxies), func(*redistest.Proxy) bool { return r.IntN(3) == 0 })
-	each := func(do func(*redistest.Proxy)) func() {
-		return func() {
-			for _, p := range links {
-				do(p)
+// restartAll is a power cut.
+func (c *cluster) restartAll() {
+	for _, s := range c.servers {
+		s.Kill()
+	}
+	for _, s := range c.servers {
+		s.Restart()
+	}
+}
+
+// cutOff draws what goes wrong between a candidate and some of the servers.
+func (c *cluster) cutOff(r *rand.Rand) fault {
+	cand, set := c.candidates[r.IntN(len(c.candidates))], c.someServers(r)
+	where := fmt.Sprintf("between candidate %d and servers %0*b", cand.number, len(c.servers), set)
+	return networkFault(r, where, func() []*redistest.Proxy { return cand.links(set) })
+}
+
+// partition draws what goes wrong between who leads then and some of the servers, and between all others and the rest.
+func (c *cluster) partition(r *rand.Rand) fault {
+	set := c.someServers(r)
+	where := fmt.Sprintf("between the leader and servers %0*b, others and the rest", len(c.servers), set)
+	return networkFault(r, where, func() (links []*redistest.Proxy) {
+		leader := c.leader()
+		for _, cand := range c.candidates {
+			if cand == leader {
+				links = append(links, cand.links(set)...)
+			} else {
+				links = append(links, cand.links(^set)...)
 			}
 		}
-	}
-	dir := []redistest.Direction{redistest.ToServer, redistest.ToClient, redistest.Both}[r.IntN(3)]
-	release := each(func(p *redistest.Proxy) { p.Release(dir) })
-	name := func(what string) string {
-		return fmt.Sprintf("network of candidate %d: %d of %d links %s", cand.number, len(links), len(cand.proxies), what)
-	}
-	switch r.IntN(6) {
-	case 0:
-		return fault{name("held"), each(func(p *redistest.Proxy) { p.Hold(dir) }), release}
-	case 1:
-		return fault{name("lossy"), each(func(p *redistest.Proxy) { p.Drop(dir) }), release}
-	case 2:
-		return fault{name("refused"), each((*redistest.Proxy).Refuse), each((*redistest.Proxy).Accept)}
-	case 3:
-		return fault{name("cut"), each((*redistest.Proxy).Cut), func() {}}
-	case 4:
-		return fault{name("cut at an answer"), each(func(p *redistest.Proxy) { p.CutOnReply("{/chaos}") }), func() {}}
-	default:
-		d := between(r, ttl/100, ttl/2)
-		return fault{
-			name(fmt.Sprintf("slow by %v", d)),
-			each(func(p *redistest.Proxy) { p.Delay(dir, d) }),
-			each(func(p *redistest.Proxy) { p.Delay(dir, 0) }),
+		return links
+	})
+}
+
+// someServers draws a set of servers, as bits.
+func (c *cluster) someServers(r *rand.Rand) uint { return uint(1 + r.IntN(1<<len(c.servers)-1)) }
+
+// links returns the candidate's links to the servers of a set.
+func (cand *contender) links(set uint) (links []*redistest.Proxy) {
+	for i, p := range cand.proxies {
+		if set>>i&1 == 1 {
+			links = append(links, p)
 		}
+	}
+	return links
+}
+
+// networkFault draws what goes wrong on some links, which are asked for when it happens.
+func networkFault(r *rand.Rand, where string, which func() []*redistest.Proxy) fault {
+	dir := []redistest.Direction{redistest.ToServer, redistest.ToClient, redistest.Both}[r.IntN(3)]
+	d := between(r, ttl/100, ttl/2)
+	kinds := []struct {
+		what         string
+		strike, heal func(*redistest.Proxy)
+	}{
+		{"held", func(p *redistest.Proxy) { p.Hold(dir) }, func(p *redistest.Proxy) { p.Release(dir) }},
+		{"lost", func(p *redistest.Proxy) { p.Drop(dir) }, func(p *redistest.Proxy) { p.Release(dir) }},
+		{"refused", (*redistest.Proxy).Refuse, (*redistest.Proxy).Accept},
+		{"cut once", (*redistest.Proxy).Cut, (*redistest.Proxy).Accept},
+		{"cut at an answer", func(p *redistest.Proxy) { p.CutOnReply("{/chaos}") }, (*redistest.Proxy).Accept},
+		{fmt.Sprint("late by ", d), func(p *redistest.Proxy) { p.Delay(dir, d) }, func(p *redistest.Proxy) { p.Delay(dir, 0) }},
+	}
+	kind := kinds[r.IntN(len(kinds))]
+	var links []*redistest.Proxy
+	each := func(do func(*redistest.Proxy)) {
+		for _, p := range links {
+			do(p)
+		}
+	}
+	return fault{
+		fmt.Sprintf("traffic is %s %s", kind.what, where),
+		func() { links = which(); each(kind.strike) },
+		func() { each(kind.heal) },
 	}
 }
 
