@@ -168,6 +168,15 @@ func (s *site) at(t testing.TB, i int, key string) string {
 	return v
 }
 
+// everywhere waits until what a majority has granted stands on every server, and returns it.
+func (s *site) everywhere(t testing.TB, key string) string {
+	t.Helper()
+	for i := range s.servers {
+		eventually(t, 2*time.Second, "the lease is on every server", func() bool { return s.at(t, i, key) != "" })
+	}
+	return s.at(t, 0, key)
+}
+
 // wantFree fails the test if key is not gone on every server, for a while, by the time within is over.
 func (s *site) wantFree(t testing.TB, key string, within time.Duration) {
 	t.Helper()

@@ -92,6 +92,7 @@ func TestReleaseAfterTheMajorityLostIt(t *testing.T) {
 	really(t, func(t *testing.T, s *site) {
 		l := s.manager(t, redlock.Config{}).NewLock(redistest.Key(t))
 		must(t, l.TryLock(t.Context()))
+		s.everywhere(t, l.Key())
 		for _, srv := range s.servers[:len(s.servers)/2+1] {
 			srv.Client().Del(t.Context(), l.Key())
 		}
