@@ -1,21 +1,17 @@
 package election
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/ndyakov/go-redlock/internal/process"
 	"github.com/ndyakov/go-redlock/internal/redistest"
 	"github.com/ndyakov/go-redlock/redlock"
 )
@@ -34,7 +30,7 @@ func quick(c *Config) {
 	c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 500*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
 }
 
-// candidateProcess leads until its standard input ends. It prints "started" with the epoch, "ended" when the
+// candidateProcess leads until it is killed. It prints "started" with the epoch, "ended" when the
 // context of its work has, and every few milliseconds "look", the time, and what IsLeader then said.
 func candidateProcess(addr string) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -64,32 +60,12 @@ func candidateProcess(addr string) {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	os.Exit(0)
+	select {}
 }
 
 func TestStoppedProcessSeesTheTruthAtItsFirstLook(t *testing.T) {
 	addr := redistest.Start(t).Addr()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), addrVariable+"="+addr)
-	child.Stderr = os.Stderr
-	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = child.Process.Signal(syscall.SIGCONT)
-		_ = in.Close()
-		_ = child.Wait()
-	}()
-	lines := bufio.NewScanner(out)
+	child, lines := process.StartSelf(t, addrVariable+"="+addr)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "started") {
 	}
 	if lines.Text() != "started 1" {
@@ -119,7 +95,7 @@ func TestStoppedProcessSeesTheTruthAtItsFirstLook(t *testing.T) {
 	go func() { done <- e.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := child.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	stopped := time.Now()
@@ -131,7 +107,7 @@ func TestStoppedProcessSeesTheTruthAtItsFirstLook(t *testing.T) {
 	}
 	time.Sleep(time.Until(stopped.Add(2 * cfg.LeaseDuration)))
 	continued := time.Now().UnixNano()
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := child.Continue(); err != nil {
 		t.Fatal(err)
 	}
 	for looked, ended := false, false; !looked || !ended; {

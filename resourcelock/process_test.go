@@ -1,20 +1,16 @@
 package resourcelock_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/ndyakov/go-redlock/internal/process"
 	"github.com/ndyakov/go-redlock/internal/redistest"
 	"github.com/ndyakov/go-redlock/redlock"
 	"github.com/ndyakov/go-redlock/resourcelock"
@@ -25,7 +21,7 @@ const addrVariable = "RESOURCELOCK_TEST_REDIS"
 
 const stopLease = 2 * time.Second
 
-// leaderProcess leads until its standard input ends. It prints "started" with the epoch, "cancelled" when the
+// leaderProcess leads until it is killed. It prints "started" with the epoch, "cancelled" when the
 // work's context is, and after having stood still "resumed" with the epoch that it finds at its first look.
 func leaderProcess(addr string) {
 	m, err := redlock.NewSingle(redis.NewClient(&redis.Options{Addr: addr}))
@@ -60,34 +56,14 @@ func leaderProcess(addr string) {
 			}
 		}
 	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	os.Exit(0)
+	select {}
 }
 
 // A leader's process is stopped for two LeaseDurations: another leads under a higher epoch, and the first one knows at
 // its first look that it does not, and cancels its work.
 func TestAStoppedLeaderKnowsAtItsFirstLook(t *testing.T) {
 	addr := redistest.Start(t).Addr()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), addrVariable+"="+addr)
-	child.Stderr = os.Stderr
-	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = child.Process.Signal(syscall.SIGCONT)
-		_ = in.Close()
-		_ = child.Wait()
-	})
-	lines := bufio.NewScanner(out)
+	child, lines := process.StartSelf(t, addrVariable+"="+addr)
 	await := func(want string) {
 		t.Helper()
 		for lines.Scan() {
@@ -101,7 +77,7 @@ func TestAStoppedLeaderKnowsAtItsFirstLook(t *testing.T) {
 	}
 
 	await("started 1")
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := child.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	stopped := time.Now()
@@ -116,7 +92,7 @@ func TestAStoppedLeaderKnowsAtItsFirstLook(t *testing.T) {
 		t.Errorf("the next epoch is %d", e)
 	}
 	time.Sleep(2*stopLease - time.Since(stopped))
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := child.Continue(); err != nil {
 		t.Fatal(err)
 	}
 	resumed, cancelled := false, false

@@ -2,10 +2,13 @@
 package process
 
 import (
+	"bufio"
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 // Process is a child process, with the goroutine that waits for its end. Its methods are safe for concurrent use.
@@ -37,6 +40,27 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// StartSelf starts the test binary once more, with a variable, name=value, by which its TestMain knows what it is to be,
+// and returns what it writes. It is killed when the test ends.
+func StartSelf(tb testing.TB, variable string) (*Process, *bufio.Scanner) {
+	tb.Helper()
+	out, in, err := os.Pipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = out.Close() })
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), variable)
+	cmd.Stdout, cmd.Stderr = in, os.Stderr
+	p, err := Start(cmd)
+	_ = in.Close() // the child has it
+	if err != nil {
+		tb.Fatalf("cannot start the test binary once more: %v", err)
+	}
+	tb.Cleanup(p.Kill)
+	return p, bufio.NewScanner(out)
 }
 
 // Pid returns the process ID, which the process had also when it is gone.

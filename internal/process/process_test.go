@@ -1,6 +1,8 @@
 package process
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -9,7 +11,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// variable has the test binary write its value, and end.
+const variable = "PROCESS_TEST_SAYS"
+
+func TestMain(m *testing.M) {
+	if say := os.Getenv(variable); say != "" {
+		fmt.Println(say)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func start(t *testing.T, name string, args ...string) *Process {
 	t.Helper()
@@ -86,5 +97,15 @@ func TestKillEndsAStoppedProcess(t *testing.T) {
 func TestStartSaysWhyItCannot(t *testing.T) {
 	if p, err := Start(exec.Command("/nonexistent/program")); err == nil || p != nil {
 		t.Errorf("started %v, %v", p, err)
+	}
+}
+
+func TestStartSelf(t *testing.T) {
+	_, lines := StartSelf(t, variable+"=hello")
+	if !lines.Scan() || lines.Text() != "hello" {
+		t.Fatalf("it wrote %q, %v", lines.Text(), lines.Err())
+	}
+	if lines.Scan() {
+		t.Errorf("it wrote %q as well", lines.Text())
 	}
 }
