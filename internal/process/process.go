@@ -85,6 +85,9 @@ func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // or it has exited already
 	<-p.exited
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = false
 }
 
 // Stop freezes the process with SIGSTOP until Continue, and returns once it stands still.
@@ -102,7 +105,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Continue ends Stop.
+// Continue ends Stop; after Kill there is nothing to end.
 func (p *Process) Continue() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

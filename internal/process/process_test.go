@@ -89,6 +89,9 @@ func TestKillEndsAStoppedProcess(t *testing.T) {
 	}
 	p.Kill()
 	p.Kill() // once it is gone, nothing
+	if err := p.Continue(); err != nil {
+		t.Errorf("going on: %v", err)
+	}
 	if err := p.Err(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("ended by: %v", err)
 	}
