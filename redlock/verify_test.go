@@ -213,8 +213,8 @@ func TestVerifyClocks(t *testing.T) {
 		{0, nil},
 		{500 * time.Millisecond, nil},
 		{-500 * time.Millisecond, nil},
-		{2*time.Hour + 500*time.Millisecond, []string{"node 2", "its clock is 2h0m0", "ahead of that of node ", "NTP"}},
-		{-3 * time.Second, []string{"node 2", "its clock is 3", "behind that of node ", "NTP"}},
+		{2*time.Hour + 500*time.Millisecond, []string{"node 2", "2h0m0.", "ahead of that of node ", "NTP"}},
+		{-3100 * time.Millisecond, []string{"node 2", "3.", "behind that of node ", "NTP"}},
 	} {
 		var want [][]string
 		if c.want != nil {
