@@ -20,6 +20,7 @@ func TestChaos(t *testing.T) { plans(t, false) }
 func TestChaosWithClocks(t *testing.T) { plans(t, true) }
 
 func plans(t *testing.T, jumps bool) {
+	library := wallclock(t)
 	from, to := uint64(1), *seeds
 	if *seed != 0 {
 		from, to = *seed, *seed
@@ -27,15 +28,15 @@ func plans(t *testing.T, jumps bool) {
 	for n := from; n <= to; n++ {
 		t.Run(fmt.Sprintf("seed=%d", n), func(t *testing.T) {
 			t.Parallel()
-			try(t, n, jumps)
+			try(t, n, library, jumps)
 		})
 	}
 }
 
 // try runs one plan.
-func try(t *testing.T, seed uint64, jumps bool) {
+func try(t *testing.T, seed uint64, library string, jumps bool) {
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := newCluster(t, []int{3, 1, 5, 3}[seed%4])
+	c := newCluster(t, []int{3, 1, 5, 3}[seed%4], library)
 	c.awaitLeader()
 	steps := c.plan(r, jumps)
 	c.run(steps)
@@ -57,7 +58,7 @@ func try(t *testing.T, seed uint64, jumps bool) {
 // TestWallclock makes sure that the clock of a server does jump: the key expires when the clock says so.
 func TestWallclock(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
+	c := newCluster(t, 1, wallclock(t))
 	s, ctx, key := c.servers[0], context.Background(), redistest.Key(t)
 	left := func() time.Duration { return s.Client().PTTL(ctx, key).Val().Round(10 * time.Second) }
 	if err := s.Client().Set(ctx, key, "x", time.Minute).Err(); err != nil {

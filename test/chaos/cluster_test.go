@@ -49,10 +49,10 @@ type contender struct {
 	log  *bytes.Buffer // likewise
 }
 
-func newCluster(t *testing.T, nodes int) *cluster {
+// newCluster starts servers, with the library of wallclock, and candidates.
+func newCluster(t *testing.T, nodes int, library string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, floor: floor(t.TempDir()), history: newHistory()}
-	library := wallclock(t)
 	for i := range nodes {
 		clock := filepath.Join(t.TempDir(), "offset")
 		s := &server{clock: clock}
@@ -77,7 +77,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	return c
 }
 
-// wallclock builds the library that puts a process's wall clock off.
+// wallclock builds the library that, loaded into a server, puts a process's wall clock off.
 func wallclock(t *testing.T) string {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "wallclock.so")
